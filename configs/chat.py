@@ -3,9 +3,11 @@ r"""Chats with SmolLM2 on the terminal, in the colors of its tokens' origins.
 python -m specjax.families.fetch smollm2
 python -m experiments.main --config=configs/chat.py --workdir=runs/chat
 
-Answers are printed while they are decoded, followed by the tokens per round and
-per second. KV caches are kept between turns. With
---config.turns="('Hello!', 'Who are you?')" no input is needed.
+The drafter is SmolLM2's EAGLE head. Answers are printed while they are decoded,
+followed by the tokens per target call and per second; the rate begins after the
+first call, so that it contains neither compilation nor the prefill. KV caches
+are kept between turns. With --config.turns="('Hello!', 'Who are you?')" no
+input is needed.
 """
 
 import ml_collections
@@ -17,9 +19,9 @@ def get_config():
   return ml_collections.ConfigDict(
     {
       'experiment': 'chat',
-      'family': 'smollm2',  # Or another family with a chat template.
+      'family': 'smollm2/heads',  # Or another family with a chat template.
       'system': '',  # The system prompt; '' for that of the template.
-      'arms': ('prompt_lookup:8',),
+      'arms': ('feature_head(eagle):4',),
       'bandit': '',  # Selects among several arms.
       'reward': 'emitted',
       'feedback': 'bandit',
@@ -31,6 +33,11 @@ def get_config():
       'max_new_tokens': 256,
       'max_length': 2048,  # Tokens of the whole conversation.
       'seed': 0,
-      'columns': ('turn', 'tokens', 'tokens_per_round', 'tokens_per_second'),
+      'columns': (
+        'turn',
+        'tokens',
+        'block_efficiency',
+        'tokens_per_second',
+      ),
     }
   )

@@ -1,7 +1,8 @@
 r"""Decodes your prompts with the mini family, or another one.
 
 python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
-    --config.prompt="what is the capital of france?"
+    --config.prompt="Write a Python function to calculate the factorial of a \
+number."
 python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
     --config.prompts_file=prompts.jsonl --config.batch_size=8
 python -m experiments.main --config=configs/decode.py --workdir=runs/chat \
@@ -34,7 +35,7 @@ def get_config():
       'feedback': 'bandit',  # Or 'full': the rewards of all arms.
       'warm_start': 0,  # Prompt tokens that the bandit learns from.
       'per_row': False,  # Whether each row has its own bandit.
-      'sampling': {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0, 'min_p': 0.0},
+      'sampling': {'temperature': 0.0, 'top_k': 0, 'top_p': 1.0, 'min_p': 0.0},
       'prompt': '',
       'prompts_file': '',
       'batch_size': 1,

@@ -72,25 +72,46 @@ def _answer(
   conversation: families.Conversation, text: str, max_new_tokens: int
 ) -> dict[str, Any]:
   """Prints an answer while it is decoded; returns its row."""
-  tokens, rounds, began = 0, 0, time.perf_counter()
+  calls: list[tuple[int, float]] = []  # Tokens of each, and when it ended.
   try:
     for chunk in conversation.say(text, max_new_tokens):
       for piece, origin in chunk.pieces:
         print(terminal.paint(piece, origin), end='', flush=True)
-      tokens += chunk.num_tokens
-      rounds += chunk.num_tokens > 0
+      if chunk.num_tokens:
+        calls.append((chunk.num_tokens, time.perf_counter()))
   except KeyboardInterrupt:
     print(' ...', end='')
-  seconds = time.perf_counter() - began
   row = {
     'turn': text,
     'answer': conversation.messages[-1]['content'],
-    'tokens': tokens,
-    'tokens_per_round': tokens / max(rounds, 1),
-    'tokens_per_second': tokens / seconds,
+    **rates(calls),
   }
-  print(
-    f'\n[{tokens} tokens, {row["tokens_per_round"]:.2f} per round, '
-    f'{row["tokens_per_second"]:.1f} per second]'
-  )
+  print(f'\n[{_describe(row)}]')
   return row
+
+
+def rates(calls: Sequence[tuple[int, float]]) -> dict[str, Any]:
+  """Returns the tokens per target call and per second of an answer.
+
+  The rate begins at the end of the first call, which follows the prefill and,
+  in the first turn, compilation. It is None if there is no other call.
+
+  Args:
+    calls: for each target call, its emitted tokens and the second of its end.
+  """
+  tokens = sum(num for num, _ in calls)
+  row = {'tokens': tokens, 'block_efficiency': tokens / max(len(calls), 1)}
+  if len(calls) < 2:
+    return row | {'tokens_per_second': None}
+  (first, start), *_, (_, end) = calls
+  return row | {'tokens_per_second': (tokens - first) / (end - start)}
+
+
+def _describe(row: dict[str, Any]) -> str:
+  """Returns the rates of an answer in words."""
+  text = (
+    f'{row["tokens"]} tokens, {row["block_efficiency"]:.2f} per target call'
+  )
+  if row['tokens_per_second'] is None:
+    return text
+  return f'{text}, {row["tokens_per_second"]:.1f} per second'

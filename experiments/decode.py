@@ -59,7 +59,9 @@ def run(config, workdir):
     text = family.tokenizer.decode(record['tokens'])
     print(f'\n{example.prompt}\n> {text}')
     row = {'domain': example.domain, 'method': method.label}
-    rows.append(row | compare.summary([record]) | {'response': text})
+    row |= compare.summary([record]) | {'response': text}
+    del row['block_efficiency_error']  # A single prompt has none.
+    rows.append(row)
   num = sum(len(record['tokens']) for record in records)
   print(f'\n{num} tokens; {seconds:.1f} seconds, compilation included.\n')
   return rows

@@ -1,15 +1,20 @@
 """Runs an experiment.
 
 python -m experiments.main --config=configs/NAME.py --workdir=DIR [--smoke]
-    [--config.field=value] [--config.sweep="{'field': (value, other)}"]
+    [--config.FIELD=VALUE] [--config.sweep="{'FIELD': (VALUE, OTHER)}"]
+python -m experiments.main --config=configs/NAME.py --help     its fields
+python -m experiments.main --config=configs/FOLDER --help      its configs
 
 A workdir belongs to one config: a run with the same config resumes where it
 stopped, and a run with another config raises an error. `--config.sweep` runs
 the config once per combination of values, in subfolders of the workdir, and
 joins their rows. `--smoke` runs the config at its smallest sizes, to test that
 it works here; fields that are set by flags keep their values.
-`--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs. --help
-lists configs and components; with --config=, it describes a config's fields.
+`--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs.
+
+Compiled programs are kept in ~/.cache/specjax/programs, so that the next run
+starts faster. JAX_COMPILATION_CACHE_DIR=DIR names another folder; if it is set
+but empty, none are kept.
 """
 
 from collections.abc import Iterable
@@ -21,7 +26,7 @@ import os
 import re
 import shlex
 import sys
-import typing
+import textwrap
 from typing import Any
 
 from absl import app
@@ -48,8 +53,9 @@ SMOKE = '--smoke'
 _COMMAND = 'python -m experiments.main'
 # The placeholder for the folder of text in commands.
 DATA = 'DATA'
-# Fields that change only how results are shown.
-_SHOWN = ('columns', 'paper', 'pivot')
+# Fields that may always change: those that change only how results are shown,
+# and modules with components, whose names are in the log.
+_MAY_CHANGE = ('columns', 'imports', 'paper', 'pivot')
 matplotlib.use('Agg')  # Figures become files; no window opens.
 
 
@@ -133,11 +139,20 @@ def prepare(config: Any) -> list[tuple[Any, Any]]:
 
 def may_change(config: Any) -> tuple[str, ...]:
   """Returns the fields that may differ from an earlier run in the workdir."""
-  return (*_SHOWN, *getattr(experiment(config), 'MAY_CHANGE', ()))
+  return (*_MAY_CHANGE, *getattr(experiment(config), 'MAY_CHANGE', ()))
 
 
 def experiment(config: Any) -> Any:
-  """Returns the module of the experiment that a config names."""
+  """Returns the module of the experiment that a config names.
+
+  The modules in `config.imports` are imported first, so that their components
+  are in the tables of `specjax`.
+
+  Raises:
+    ValueError: there is no such experiment, or no such module.
+  """
+  for module in config.get('imports', ()):
+    _import_components(module)
   name = f'experiments.{config.experiment}'
   try:
     return importlib.import_module(name)
@@ -147,6 +162,19 @@ def experiment(config: Any) -> Any:
     known = ', '.join(configs.experiments())
     raise ValueError(
       f'Unknown experiment {config.experiment!r}. Known: {known}.'
+    ) from None
+
+
+def _import_components(module: str) -> None:
+  """Imports a module that adds components to the tables of `specjax`."""
+  try:
+    importlib.import_module(module)
+  except ModuleNotFoundError as error:
+    if error.name is None or not f'{module}.'.startswith(f'{error.name}.'):
+      raise  # The error is in a module that it imports.
+    raise ValueError(
+      f'imports must name modules on the path of Python, such as mine for '
+      f'mine.py in this folder, got {module!r}.'
     ) from None
 
 
@@ -174,6 +202,8 @@ def _finish(
   print(
     '\n\n'.join(results.text(table) for table in tables if len(table.columns))
   )
+  if compared and (summarize := getattr(experiment(config), 'summary', None)):
+    print(f'\n{summarize(compared)}')
   drawn = figures(config, compared) if compared else {}
   for name, figure in drawn.items():
     path = os.path.join(workdir, f'{name}.png')
@@ -182,11 +212,13 @@ def _finish(
 
 
 def usage() -> str:
-  """Returns the text of --help: all configs and all components."""
-  parts = [typing.cast(str, __doc__), 'Configs:', configs.title_lines()]
-  parts.append('\nComponents, by kind:')
+  """Returns the text of --help, which fits on a screen."""
+  parts = [__doc__ or '', 'Configs:', *configs.overview(), '', 'Components:']
   for kind, table in components.KINDS.values():
-    parts.append(f'  {kind:<10} {", ".join(sorted(table()))}')
+    names = ', '.join(sorted(table()))
+    parts += textwrap.wrap(
+      f'  {kind:<11}{names}', 80, subsequent_indent=13 * ' '
+    )
   return '\n'.join(parts)
 
 
@@ -229,14 +261,12 @@ def parse_flags(
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-  """Parses flags for `app.run`; --help describes one config, or lists all."""
+  """Parses flags for `app.run`; --help describes configs instead."""
   needs_help = {'--help', '-help', '-h'} & set(argv)
   paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
   try:
     if needs_help and paths:
-      path = os.path.expanduser(paths[-1])
-      config = configs.load(path, smoke=SMOKE in argv)
-      print(configs.describe(config, path))
+      print(_describe(os.path.expanduser(paths[-1]), SMOKE in argv))
       sys.exit(0)
     if needs_help or len(argv) == 1:
       print(usage())
@@ -244,6 +274,13 @@ def _parse(argv: Sequence[str]) -> list[str]:
     return parse_flags(argv)
   except (ValueError, flags.Error) as error:
     raise SystemExit(f'Error: {error}') from None
+
+
+def _describe(path: str, smoke: bool) -> str:
+  """Returns the text of --help for a config, or for a folder of configs."""
+  if os.path.isdir(path):
+    return configs.title_lines(path)
+  return configs.describe(configs.load(path, smoke=smoke), path)
 
 
 def command_line(argv: Sequence[str]) -> str:

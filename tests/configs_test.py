@@ -37,6 +37,7 @@ _RUNS = {
   'benchmark.peer': ('benchmark/peer',),
   'benchmark.refill': ('benchmark/refill',),
   'benchmark.rounds': ('benchmark/rounds',),
+  'benchmark.split': ('benchmark/split', 'parts.png'),
   'cascades.calibrate': ('cascades/calibrate', 'choice.json', 'dev.png'),
   'cascades.frontier': ('cascades/decoder_only',),
   'cascades.rule_bandit': ('cascades/rule_bandit',),
@@ -108,7 +109,7 @@ def test_a_field_that_a_config_lacks_raises(tmp_path):
   text = (smoke.ROOT / 'configs/quickstart.py').read_text()
   file = tmp_path / 'config.py'
   for field in ('draft_lenghts', 'sampling.temprature'):
-    file.write_text(f'{text}\n\nSMOKE[{field!r}] = 2\n')
+    file.write_text(f'{text}\n\nSMOKE = {{{field!r}: 2}}\n')
     configs.load(str(file))
     with pytest.raises(ValueError, match=f"Unknown field '{field}' of SMOKE"):
       configs.load(str(file), smoke=True)

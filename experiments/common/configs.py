@@ -1,6 +1,7 @@
 """Finds, loads and checks config files, and expands their sweeps."""
 
 import ast
+import collections
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import difflib
 import inspect
 import pathlib
 import runpy
+import textwrap
 from typing import Any
 
 import ml_collections
@@ -58,9 +60,36 @@ def titles() -> dict[str, str]:
   return {name: docstring(name).split('\n')[0] for name in names}
 
 
-def title_lines() -> str:
-  """Returns the `titles` of all configs as lines of text."""
-  return '\n'.join(f'  {path:<38} {line}' for path, line in titles().items())
+def title_lines(folder: str) -> str:
+  """Returns the `titles` of the configs in a folder as lines of text.
+
+  Raises:
+    ValueError: the folder has no configs.
+  """
+  above = pathlib.Path(folder).resolve()
+  lines = [
+    f'  {path:<38} {line}'
+    for path, line in titles().items()
+    if (_ROOT / path).is_relative_to(above)
+  ]
+  if not lines:
+    raise ValueError(_unknown_error(folder))
+  return '\n'.join(lines)
+
+
+def overview() -> list[str]:
+  """Returns the titles of configs, and the names of those in folders."""
+  lines, folders = [], collections.defaultdict(list)
+  for path, line in titles().items():
+    folder, _, name = path.removeprefix('configs/').rpartition('/')
+    if folder:
+      folders[folder].append(name.removesuffix('.py'))
+    else:
+      lines.append(f'  {path:<24} {line}')
+  for folder, names in folders.items():
+    text = f'  configs/{folder}/: {", ".join(names)}'
+    lines += textwrap.wrap(text, 80, subsequent_indent='    ')
+  return lines
 
 
 def docstring(path: str) -> str:
@@ -83,7 +112,8 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   """Loads a config: a file, and after a colon the argument of `get_config`.
 
   Every config receives the field `sweep`; a config with a family also receives
-  the fields of `prompts.load_family`, such as `chat` and `drafters`.
+  the fields of `prompts.load_family`, such as `chat` and `drafters`, and
+  `imports`, modules whose components are imported before methods are parsed.
 
   Args:
     path: the path of the file, with the argument if there is one.
@@ -111,6 +141,7 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
     chat = ml_collections.config_dict.placeholder(bool)
     added |= {'chat': chat, 'system': '', 'dtype': '', 'drafters': ''}
     added['mesh'] = {'data': 1, 'model': 1, 'split_drafters': True}
+    added['imports'] = ()
   for field, value in added.items():
     if field not in config:
       config[field] = value

@@ -83,8 +83,10 @@ def resume_all(
     if num_done:
       print(f'{num_done} of {len(names)} are done already.')
     computed = compute_all(remaining)
+    # None hides the bar where the output is no terminal.
+    disable = None if remaining else True
     with tqdm.tqdm(
-      total=len(remaining), desc=label, disable=not remaining
+      total=len(remaining), desc=label, disable=disable
     ) as progress:
       for unit, key in zip(units, names):
         if key not in done:

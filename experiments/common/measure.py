@@ -16,8 +16,12 @@ from specjax.decoding import timing
 
 
 def progress(label: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-  """Returns a progress bar for iterables, which is hidden without a label."""
-  return functools.partial(tqdm.tqdm, desc=label, disable=not label)
+  """Returns a progress bar for iterables.
+
+  It is hidden without a label, and where the output is no terminal.
+  """
+  disable = None if label else True
+  return functools.partial(tqdm.tqdm, desc=label, disable=disable)
 
 
 def interleave(

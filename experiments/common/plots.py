@@ -212,7 +212,10 @@ def text(
   most: int = 72,
   colors: Mapping[str, str] = types.MappingProxyType(ORIGINS),
 ) -> figure_lib.Figure:
-  """Draws tokens on the colors of their origins, `most` letters per line."""
+  """Draws tokens on the colors of their origins, `most` letters per line.
+
+  The title is wrapped at the width of the text.
+  """
   text_lines = ''.join(piece for piece, _ in pieces).split('\n')
   width = min(max(max(map(len, text_lines)), 40), most)
   letters, row, column = [], 0, 0
@@ -223,8 +226,12 @@ def text(
       if letter != '\n':
         letters.append((column, row, letter, origin))
         column += 1
+  title_lines = [
+    line for part in title.split('\n') for line in textwrap.wrap(part, width)
+  ]
   # A letter of 9 points is 0.075 inches wide.
-  size = (0.085 * width + 0.3, 0.2 * (row + 1) + 0.8)
+  height = 0.2 * (row + 1) + 0.2 * len(title_lines) + 0.6
+  size = (0.085 * width + 0.3, height)
   figure, axes = plt.subplots(figsize=size, layout='constrained')
   for column, line, letter, origin in letters:
     color = colors[origin]
@@ -238,7 +245,7 @@ def text(
   figure.legend(
     handles, origins, loc='outside lower left', ncols=len(origins), fontsize=8
   )
-  axes.set_title(title, fontsize='medium', loc='left')
+  axes.set_title('\n'.join(title_lines), fontsize='medium', loc='left')
   axes.set_xlim(0, width)
   axes.set_ylim(row + 1, 0)
   axes.axis('off')

@@ -16,7 +16,7 @@ def run(config, workdir):
   examples = examples_lib.read_split(config.data_dir, 'train')
   documents = [
     tokenizer.encode_example(example.prompt, example.response)[0]
-    for example in tqdm.tqdm(examples, desc='tokens')
+    for example in tqdm.tqdm(examples, desc='tokens', disable=None)
   ]
   store, seconds = timing.timed(lambda: datastore.build(documents))
   path = os.path.join(workdir, 'datastore.safetensors')

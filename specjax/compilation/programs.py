@@ -199,6 +199,20 @@ def min_bytes(
   return _min_bytes(decoder.round_fn, params, state)
 
 
+def weight_bytes(params: Any) -> int:
+  """Returns the bytes of the weights that a model call reads.
+
+  An embedding that is not the output head is not included: a call reads only
+  some of its rows.
+
+  Args:
+    params: the parameters of a model, or of a drafter.
+  """
+  if isinstance(params, dict) and 'head' in params:
+    params = {name: params[name] for name in params if name != 'embedding'}
+  return _matrix_bytes(params)
+
+
 def _on_first(device: devices.Device, tree: Any) -> Any:
   """Returns shapes of arrays on the first device."""
   sharding = jax.sharding.SingleDeviceSharding(devices.jax_devices(device)[0])
@@ -313,22 +327,11 @@ def _min_bytes(round_fn: decoding.Round, params: Any, state: Any) -> int:
   arms = zip(round_fn.arms, params.drafters, round_fn.slot_of_arm)
   draft_bytes = [
     arm.drafter.num_calls
-    * (_weight_bytes(drafter_params) + _matrix_bytes(state.drafters[slot]))
+    * (weight_bytes(drafter_params) + _matrix_bytes(state.drafters[slot]))
     for arm, drafter_params, slot in arms
   ]
-  target_bytes = _weight_bytes(params.target) + _matrix_bytes(state.target)
+  target_bytes = weight_bytes(params.target) + _matrix_bytes(state.target)
   return target_bytes + max(draft_bytes)
-
-
-def _weight_bytes(params: Any) -> int:
-  """Returns the bytes of the weights that a call reads.
-
-  An embedding that is not the output head is not included: a call reads only
-  some of its rows.
-  """
-  if isinstance(params, dict) and 'head' in params:
-    params = {name: params[name] for name in params if name != 'embedding'}
-  return _matrix_bytes(params)
 
 
 def _matrix_bytes(tree: Any) -> int:

@@ -132,7 +132,8 @@ def _sorted_positions(tokens: np.ndarray, progress: bool) -> np.ndarray:
   # context.
   ranks = np.append(0, tokens[:-1] - SEPARATOR)
   doublings = (DEPTH - 1).bit_length()
-  for doubling in tqdm.trange(doublings, desc='index', disable=not progress):
+  disable = None if progress else True
+  for doubling in tqdm.trange(doublings, desc='index', disable=disable):
     depth = 1 << doubling
     earlier = ranks[np.maximum(position - depth, 0)]
     keys = ranks * (ranks.max() + 1) + np.where(before > depth, earlier, 0)

@@ -182,7 +182,11 @@ def _train(
   with (
     open(metrics_path, 'a', encoding='utf-8', buffering=1) as file,
     tqdm.tqdm(
-      total=config.steps, initial=start, unit='step', mininterval=1.0
+      total=config.steps,
+      initial=start,
+      unit='step',
+      mininterval=1.0,
+      disable=None,  # Where the output is no terminal.
     ) as bar,
   ):
     for step in range(start, config.steps):

@@ -86,7 +86,10 @@ def teach(
   ]
   read = functools.partial(_read, model, tuple(taps))
   with tqdm.tqdm(
-    total=len(rows.tokens), initial=progress.num_done, unit='row'
+    total=len(rows.tokens),
+    initial=progress.num_done,
+    unit='row',
+    disable=None,  # Where the output is no terminal.
   ) as bar:
     for first in range(progress.num_done, len(rows.tokens), batch_size):
       if time.monotonic() - start_time >= seconds:

@@ -19,6 +19,7 @@ from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import methods
+from experiments.common import round_parts
 from experiments.common import workdirs
 from specjax import base
 from specjax import decoding
@@ -432,6 +433,58 @@ def test_bad_values_are_refused(tmp_path, family, name, changes, message):
   with pytest.raises(ValueError, match=message):
     main.run(_config(name, family, base_changes | changes), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
+
+
+# The parts of a round.
+
+_SPLIT = _SMALL | {'methods': ('none', 'small:2'), 'rounds': 2}
+
+
+@pytest.mark.slow
+def test_a_round_is_split_into_its_parts(tmp_path, family, monkeypatch, capsys):
+  """A plain round takes 4 s and one with drafts 10 s."""
+  seconds = [[4.0, 0.0, 3.0, 0.5], [10.0, 4.0, 3.0, 1.0]]
+
+  def interleaved(runs, repeats, **options):
+    del options
+    for prepare in runs:
+      prepare()()  # All of them run.
+    return np.tile(2 * np.ravel(seconds), (repeats, 1))
+
+  monkeypatch.setattr(timing, 'interleaved', interleaved)
+  config = _config('split', family, _SPLIT)
+  plain, drafted = toy.run(config, tmp_path)
+  names = 'round', 'draft', 'target', 'verification', 'remainder'
+  assert [plain[f'{name}_ms'] for name in names] == [4e3, 0, 3e3, 500, 500]
+  assert [drafted[f'{name}_ms'] for name in names] == [1e4, 4e3, 3e3, 1e3, 2e3]
+  assert drafted['plain_rounds'] == 2.5
+  efficiency = drafted['block_efficiency']
+  assert drafted['speed_up'] == efficiency / 2.5
+  assert drafted['speed_up_if_memory_bound'] == pytest.approx(efficiency / 3)
+  assert (
+    'takes 2.50 times as long as one of plain decoding (draft 40%, target 30%, '
+    'verification 10%, remainder 20%)'
+  ) in capsys.readouterr().out
+  # A run that goes on measures nothing again.
+  monkeypatch.setattr(timing, 'interleaved', None)
+  assert toy.run(config, tmp_path) == [plain, drafted]
+
+
+def test_the_parts_of_a_bandit_are_refused(tmp_path, family):
+  method = {'bandit': 'ucb1', 'arms': ('none', 'small:2')}
+  config = _config('split', family, _SPLIT | {'methods': ('none', method)})
+  with pytest.raises(ValueError, match=r'methods\[1\] must have a single arm'):
+    main.run(config, tmp_path)
+
+
+def test_the_cost_of_drafts_is_that_of_the_weights_they_read(family):
+  loaded = families.load(str(family))
+  decoder = methods.decoder(
+    loaded, {'bandit': 'ucb1', 'arms': ('none', 'small:2', 'small:4')}
+  )
+  # All models have one size.
+  for pulls, cost in (([1, 0, 0], 0), ([0, 1, 0], 2), ([2, 1, 1], 1.5)):
+    assert round_parts.draft_cost(decoder, pulls) == pytest.approx(cost)
 
 
 def test_rounds_are_timed_once_everybody_has_read(family):

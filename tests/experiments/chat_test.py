@@ -4,6 +4,7 @@ import builtins
 
 import pytest
 
+from experiments import chat
 from experiments import main
 from specjax.testing import toys
 from tests import smoke
@@ -38,9 +39,19 @@ def test_turns_are_answered_with_their_speed(folder, tmp_path, capsys):
   ]  # fmt: skip
   for row in rows:
     assert f'\n> {row["turn"]}\n' in output and row['answer'] in output
-    assert 1 <= row['tokens_per_round'] <= row['tokens'] <= 6
-    assert row['tokens_per_second'] > 0
-  assert output.count(' per round, ') == 3
+    assert 1 <= row['block_efficiency'] <= row['tokens'] <= 6
+    assert row['tokens_per_second'] is None or row['tokens_per_second'] > 0
+  assert output.count(' per target call') == 3
+
+
+def test_rates_begin_after_the_first_call():
+  """Which follows the prefill and perhaps compilation."""
+  found = chat.rates([(2, 100.0), (3, 101.0), (1, 102.0)])
+  assert found == {
+    'tokens': 6, 'block_efficiency': 2.0, 'tokens_per_second': 2.0
+  }  # fmt: skip
+  for calls in ([], [(2, 100.0)]):
+    assert chat.rates(calls)['tokens_per_second'] is None
 
 
 def test_what_is_typed_is_answered(folder, tmp_path, monkeypatch):

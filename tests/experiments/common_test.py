@@ -707,6 +707,7 @@ def test_clocks_of_another_device_are_taken_again(
 def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
   config = _config(folder, methods=('none', 'small:2'), repeats=2)
   rows = compare.rows(_decode(config, tmp_path))
+  assert (rows[0]['speed_up'], rows[0]['speed_up_error']) == (1, 0)
   for row in rows:
     assert row['speed_up'] > 0 and row['speed_up_error'] >= 0
     assert row['latency'] > 0 and row['total_latency'] > 0
@@ -987,3 +988,8 @@ def test_programs_are_dropped_where_they_map_much(monkeypatch):
   monkeypatch.setattr(jax, 'clear_caches', lambda: clear_calls.append(1))
   assert not programs.drop(10**9) and not clear_calls
   assert programs.drop(0) and clear_calls == [1]
+
+
+def test_progress_is_silent_where_the_output_is_no_terminal(capsys):
+  assert list(measure.progress('rounds')([1, 2])) == [1, 2]
+  assert capsys.readouterr().err == ''

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from experiments.common import results
 from experiments.common import sweeps
 from experiments.common import terminal
 from experiments.common import workdirs
+import specjax
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -33,10 +35,16 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # What is asked for wrongly, and what is answered.
 
 
-def test_help_lists_configs_and_components():
+def test_help_lists_configs_and_components_on_a_screen():
   output = main.usage()
   for path, line in configs.titles().items():
-    assert f'{path} ' in output and line in output and line, path
+    folder, _, name = path.rpartition('/')
+    if folder == 'configs':
+      assert f'{path} ' in output and line in output and line, path
+    else:
+      (names,) = re.findall(rf'{folder}/: ((?:.+\n    )*.+)', output)
+      assert name.removesuffix('.py') in re.split(r',\s+', names), path
+  assert len(output.splitlines()) <= 60
   for name in ('ucb_spec', 'otm', 'prompt_lookup', 'token_v3', 'prefix_tree'):
     assert name in output
 
@@ -89,6 +97,38 @@ def test_help_of_a_config_describes_it(path, words, flag, capsys):
   assert 'Components, by kind' not in output
 
 
+def test_help_of_a_folder_lists_its_configs(capsys):
+  with pytest.raises(SystemExit) as error_info:
+    main._parse(['main.py', '--config=configs/train', '--help'])
+  assert error_info.value.code == 0
+  output = capsys.readouterr().out
+  for path, line in configs.titles().items():
+    assert (path in output and line in output) == path.startswith(
+      'configs/train/'
+    )
+  with pytest.raises(SystemExit, match="There is no config 'docs'"):
+    main._parse(['main.py', '--config=docs', '--help'])
+
+
+def test_components_of_imported_modules_are_in_the_tables(
+  tmp_path, monkeypatch
+):
+  (tmp_path / 'mine.py').write_text(
+    "import specjax\nspecjax.GOALS['mine'] = specjax.GOALS['lossy']\n"
+  )
+  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.setattr(specjax, 'GOALS', dict(specjax.GOALS))
+  config = _toy(monkeypatch)
+  config.imports = ('mine',)
+  monkeypatch.delitem(sys.modules, 'mine', raising=False)
+  main.prepare(config)
+  assert 'mine' in specjax.GOALS
+  config.imports = ('mine.other',)
+  with pytest.raises(ValueError, match="imports must .* got 'mine.other'"):
+    main.prepare(config)
+  assert configs.load('configs/compare.py').imports == ()
+
+
 @pytest.mark.parametrize(
   ('flags', 'sentence'),
   [
@@ -117,7 +157,7 @@ def test_bad_flags_end_in_a_sentence_and_leave_nothing(
   ('flags', 'sentence'),
   [
     (['--config=configs/nothing.py'], 'There is no config'),
-    (['--config=configs/quickstart.py:x'], 'takes no argument'),
+    (['--config=configs/decode.py:x'], 'takes no argument'),
     (
       [_QUICKSTART, '--config.sampling.temprature=0'],
       "Unknown config field 'sampling.temprature'. Known: ",

@@ -1,0 +1,50 @@
+r"""Splits the time of a round into draft, target, verification and remainder.
+
+python -m experiments.main --config=configs/benchmark/split.py \
+    --workdir=runs/split --config.methods="('none', 'medium:4')"
+
+Answers why a speed-up is smaller than a paper's. A speed-up is block efficiency
+(emitted tokens per target call) over the time of a round in rounds of plain
+decoding. Where calls are bound by reading weights, a round takes
+1 + draft length * size of the draft model / size of the target of them; here,
+it takes as long as its parts do. All families, methods, prompts and batch sizes
+are possible.
+
+Parts are timed on the first prompts after prefill, each in a loop of its own.
+They are not representative for a drafter that finds nothing there, such as
+prompt lookup; its whole rounds are.
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'benchmark.split',
+      'family': 'mini',  # Or a folder of a family or of HuggingFace.
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts': {'all': {}},
+      'prompts_per_domain': 1,
+      'methods': ('none', 'small:2', 'medium:2', 'medium:4'),
+      'rounds': 32,  # Rounds that are timed together.
+      'cost_repeats': 7,  # How often they are timed, interleaved.
+      'batch_size': 1,
+      'sampling': {'temperature': 1.0},
+      'max_new_tokens': 64,
+      'max_length': 256,
+      'seed': 0,
+      'columns': (
+        'method',
+        'round_ms',
+        'draft_ms',
+        'target_ms',
+        'verification_ms',
+        'remainder_ms',
+        'plain_rounds',
+        'block_efficiency',
+        'speed_up',
+        'speed_up_if_memory_bound',
+      ),
+    }
+  )
