@@ -367,4 +367,5 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'benchmark_batching': (_batching, 'benchmark/refill-smollm2'),
   'quickstart_text': (_quickstart('text'), 'quickstart'),
   'quickstart_acceptance': (_quickstart('acceptance'), 'quickstart'),
+  'quickstart-smollm2_text': (_quickstart('text'), 'quickstart-smollm2'),
 }

@@ -96,6 +96,7 @@ def _run(tmp_path, command):
   for row in rows:
     row['acceptance_error'] = [0.1] * len(row['acceptance'])
   rows[1] |= {'shown': [['def', 'accepted'], [' f', 'bonus']]}
+  rows[1] |= {'shown_prompt': 'Write f.', 'shown_target_calls': 1}
   config = ml_collections.ConfigDict({'experiment': 'quickstart'})
   workdir = main.workdirs.Workdir(tmp_path / 'run', config)
   results.write(workdir, 'quickstart', command, rows)
