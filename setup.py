@@ -40,7 +40,7 @@ setuptools.setup(
     'flax>=0.12.8',  # NNX modules and struct dataclasses.
     'jax>=0.10,<0.13',
     'jinja2>=3.1.6',  # Chat templates; before, its sandbox leaks.
-    'matplotlib',  # Plots of experiments; the quickstart draws one.
+    'matplotlib',  # Drawings of texts and trees, and plots of experiments.
     'ml-collections',  # Configs of experiments.
     'numpy',
     'optax',  # Training.
