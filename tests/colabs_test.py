@@ -1,7 +1,9 @@
-"""Notebooks are committed without outputs, begin alike, and their code runs."""
+"""Notebooks begin alike, store their outputs, and their code runs."""
 
+import base64
 import contextlib
 import functools
+import io
 import json
 import pathlib
 import re
@@ -30,12 +32,12 @@ _SPECIALISTS = _FAMILIES / 'mini' / 'specialists'
 _HEADS = 'eagle', 'eagle3', 'medusa'
 # Results are written by runs.
 _WRITTEN = 'docs/results/'
+_MAX_IMAGE, _MAX_FOLDER = 60_000, 2_000_000  # bytes
+_MAX_TEXT = 1500  # letters that a cell prints
 
-
-def _each(test):
-  return pytest.mark.parametrize(
-    'path', _NOTEBOOKS, ids=lambda path: path.name
-  )(test)
+_for_all_notebooks = pytest.mark.parametrize(
+  'path', _NOTEBOOKS, ids=lambda path: path.name
+)
 
 
 def _cells(path, kind=''):
@@ -45,13 +47,43 @@ def _cells(path, kind=''):
   return chosen, [''.join(cell['source']) for cell in chosen]
 
 
-@_each
-def test_notebook_has_no_outputs(path):
-  for cell in _cells(path, 'code')[0]:
-    assert not cell['outputs'] and cell['execution_count'] is None
+def _stored_outputs(cell):
+  """Returns the text that a cell has printed, and its pictures as PNG."""
+  text, images = '', []
+  for output in cell['outputs']:
+    if output['output_type'] == 'stream':
+      assert output['name'] == 'stdout', 'A warning is stored.'
+      text += ''.join(output['text'])
+    else:
+      assert output['output_type'] == 'display_data', output
+      images.append(base64.b64decode(''.join(output['data']['image/png'])))
+  return text, images
 
 
-@_each
+@_for_all_notebooks
+def test_stored_outputs_are_complete_and_small(path):
+  cells, texts = _cells(path, 'code')
+  counts = [cell['execution_count'] for cell in cells]
+  assert counts == list(range(1, len(cells) + 1)), 'Run all cells in order.'
+  for cell, source in zip(cells, texts):
+    text, images = _stored_outputs(cell)
+    assert len(text) <= _MAX_TEXT and not re.search('/(home|root|tmp)/', text)
+    assert all(len(image) <= _MAX_IMAGE for image in images)
+    if re.search(r'^(print|plt\.show)\(', source, re.MULTILINE):
+      assert text or images, source
+
+
+def test_folder_of_notebooks_is_small():
+  assert sum(path.stat().st_size for path in _NOTEBOOKS) < _MAX_FOLDER
+
+
+@_for_all_notebooks
+def test_notebook_uses_the_library_only(path):
+  for text in _cells(path, 'code')[1]:
+    assert not re.search(r'\bexperiments\b', text), text
+
+
+@_for_all_notebooks
 def test_notebook_begins_and_ends_as_all_do(path):
   _, texts = _cells(path)
   title, badge, promise, time = texts[0].split('\n\n')
@@ -63,7 +95,7 @@ def test_notebook_begins_and_ends_as_all_do(path):
   assert '## Next steps\n' in texts[-1]
 
 
-@_each
+@_for_all_notebooks
 def test_links_of_notebook_lead_somewhere(path):
   for text in _cells(path, 'markdown')[1]:
     for link in re.findall(rf'\({_HOST}([^)#]+)', text):
@@ -103,23 +135,35 @@ def _load(tmp_path_factory):
 
 
 @pytest.mark.slow
-@_each
+@_for_all_notebooks
 def test_notebook_runs(path, load, monkeypatch):
-  """On toy models, of which programs are small, and the same in all."""
-  monkeypatch.setattr(plt, 'show', _draw)
+  """Runs on toy models, whose programs are small and shared by notebooks.
+
+  Each cell prints and draws if and only if the stored one did.
+  """
+  num_drawn = 0
+
+  def draw():
+    """Draws and closes all figures, as a notebook does; Agg shows none."""
+    nonlocal num_drawn
+    for number in plt.get_fignums():
+      plt.figure(number).canvas.draw()
+      num_drawn += 1
+    plt.close('all')
+
+  monkeypatch.setattr(plt, 'show', draw)
   monkeypatch.setattr(families, 'load', load)
   namespace = {'__name__': '__main__'}
   # JAX converts and broadcasts in a notebook as it does by default.
   with (
     jax.numpy_rank_promotion('allow'),
     jax.numpy_dtype_promotion('standard'),
+    plt.rc_context(),
   ):
-    for text in _cells(path, 'code')[1]:
-      exec(compile(text, path.name, 'exec'), namespace)
-
-
-def _draw():
-  """Draws and closes all figures, as a notebook does; Agg's own shows none."""
-  for number in plt.get_fignums():
-    plt.figure(number).canvas.draw()
-  plt.close('all')
+    for cell, source in zip(*_cells(path, 'code')):
+      num_drawn = 0
+      with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(source, path.name, 'exec'), namespace)
+      text, images = _stored_outputs(cell)
+      assert bool(printed.getvalue()) == bool(text), source
+      assert num_drawn == len(images), source
