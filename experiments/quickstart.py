@@ -15,6 +15,7 @@ from experiments.common import round_parts
 from experiments.common import runner
 from experiments.common import terminal
 from experiments.common import workdirs
+from specjax import drawings
 from specjax import metrics
 
 # Target calls that are timed together, and how often they are timed.
@@ -81,7 +82,7 @@ def figures(rows: Sequence[dict[str, Any]]) -> dict[str, figure_lib.Figure]:
   axes.xaxis.get_major_locator().set_params(integer=True)
   (row,) = (row for row in rows if 'shown' in row)
   title = f'Prompt: {row["shown_prompt"]}\n{_counts(row)}, {row["method"]}'
-  text = plots.text(row['shown'], title)
+  text = drawings.text(row['shown'], title)
   return {'acceptance': acceptance, 'text': text}
 
 

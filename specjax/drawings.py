@@ -64,7 +64,9 @@ def text(
       if letter != '\n':
         letters.append((column, row, letter, origin))
         column += 1
-  title_lines = textwrap.wrap(title, width)
+  title_lines = [
+    line for part in title.split('\n') for line in textwrap.wrap(part, width)
+  ]
   # A letter of 9 points is 0.075 inches wide.
   size = (0.085 * width + 0.3, 0.2 * (row + 1 + len(title_lines)) + 0.6)
   figure, axes = plt.subplots(figsize=size, layout='constrained')

@@ -18,12 +18,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
-import types
 from typing import Any
 from typing import NamedTuple
 
 import jax
-import ml_collections
 
 from experiments.common import arms as arms_lib
 from experiments.common import calls
@@ -288,33 +286,6 @@ def _cost_providers(
   return {
     name: lambda value, name=name: cached_costs().get(name) for name in names
   }
-
-
-def build_entry(
-  family: families.Family,
-  entry: Any,
-  *,
-  sampling: Mapping[str, Any] = types.MappingProxyType({}),
-  max_length: int = 256,
-) -> CompiledMethod:
-  """Builds one method without a config, for notebooks.
-
-  Args:
-    family: the target and the drafters.
-    entry: an arm, or the dictionary of a method.
-    sampling: fields of `Sampling`.
-    max_length: tokens of the longest row, including its prompt.
-  """
-  config = ml_collections.ConfigDict({'sampling': dict(sampling)})
-  method = parse(config, entry, list(family.drafters), 'the method')
-  return build(method, family, max_length)
-
-
-def decoder(
-  family: families.Family, entry: Any, **options: Any
-) -> decoding.Decoder:
-  """Returns the decoder of a method from `build_entry`."""
-  return build_entry(family, entry, **options).decoder
 
 
 def _sampling(

@@ -1,11 +1,9 @@
 """Draws figures from the rows of tables."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import textwrap
-import types
 from typing import Any
 
 import cycler
@@ -193,62 +191,6 @@ def bars(
       axes.plot(*paper_points, 'kD', **style)
   axes.set_xticks(range(len(groups)), groups, rotation=20, ha='right')
   legend(figure, [axes])
-  return figure
-
-
-# Colors of accepted draft tokens, of tokens that replace a rejected one, and of
-# bonus tokens after a draft that was accepted completely: tints of the above.
-ORIGINS = {
-  'accepted': '#bfe0f2',
-  'corrected': '#f7d08a',
-  'bonus': '#a6dccb',
-  'sampled': '#e8e8e8',
-}
-
-
-def text(
-  pieces: Sequence[tuple[str, str]],
-  title: str,
-  most: int = 72,
-  colors: Mapping[str, str] = types.MappingProxyType(ORIGINS),
-) -> figure_lib.Figure:
-  """Draws tokens on the colors of their origins, `most` letters per line.
-
-  The title is wrapped at the width of the text.
-  """
-  text_lines = ''.join(piece for piece, _ in pieces).split('\n')
-  width = min(max(max(map(len, text_lines)), 40), most)
-  letters, row, column = [], 0, 0
-  for piece, origin in pieces:
-    for letter in piece:
-      if letter == '\n' or column >= width:
-        row, column = row + 1, 0
-      if letter != '\n':
-        letters.append((column, row, letter, origin))
-        column += 1
-  title_lines = [
-    line for part in title.split('\n') for line in textwrap.wrap(part, width)
-  ]
-  # A letter of 9 points is 0.075 inches wide.
-  height = 0.2 * (row + 1) + 0.2 * len(title_lines) + 0.6
-  size = (0.085 * width + 0.3, height)
-  figure, axes = plt.subplots(figsize=size, layout='constrained')
-  for column, line, letter, origin in letters:
-    color = colors[origin]
-    axes.add_patch(plt.Rectangle((column, line), 1, 1, color=color, lw=0))
-    axes.text(
-      column + 0.5, line + 0.5, letter, ha='center', va='center',
-      family='monospace', fontsize=9, parse_math=False,
-    )  # fmt: skip
-  origins = dict.fromkeys(origin for _, origin in pieces)
-  handles = [plt.Rectangle((0, 0), 1, 1, color=colors[o]) for o in origins]
-  figure.legend(
-    handles, origins, loc='outside lower left', ncols=len(origins), fontsize=8
-  )
-  axes.set_title('\n'.join(title_lines), fontsize='medium', loc='left')
-  axes.set_xlim(0, width)
-  axes.set_ylim(row + 1, 0)
-  axes.axis('off')
   return figure
 
 

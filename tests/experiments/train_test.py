@@ -4,6 +4,7 @@ import functools
 import json
 import shutil
 
+import ml_collections
 import pytest
 
 from experiments import main
@@ -169,7 +170,9 @@ def _load_with_drafter(family, path, folder):
 
 def _decode(family, arm):
   prompts = [family.tokenizer.encode_prompt(_TEXT)]
-  decoder = methods.decoder(family, arm, sampling={'temperature': 0.0})
+  config = ml_collections.ConfigDict({'sampling': {'temperature': 0.0}})
+  method = methods.parse(config, arm, list(family.drafters), 'arm')
+  decoder = methods.build(method, family, max_length=256).decoder
   return decoder.decode(prompts, 12)[0]
 
 
