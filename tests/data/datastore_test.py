@@ -1,5 +1,7 @@
 """The index against `sorted`, and files that are not one."""
 
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -48,10 +50,12 @@ def test_places_are_sorted_by_their_contexts_read_backwards(documents):
   assert store.tokens.dtype == store.suffixes.dtype == jnp.int32
 
 
-def test_progress_is_shown_if_it_is_wanted(capsys):
-  for progress in (False, True):
+def test_progress_is_shown_on_a_terminal_if_it_is_wanted(capsys, monkeypatch):
+  for progress, is_terminal in ((False, True), (True, False), (True, True)):
+    monkeypatch.setattr(sys.stderr, 'isatty', lambda shown=is_terminal: shown)
     datastore.build([[1, 2]], progress)
-    assert ('index' in capsys.readouterr().err) == progress
+    is_shown = 'index' in capsys.readouterr().err
+    assert is_shown == (progress and is_terminal)
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,10 @@ def test_metrics_past_the_checkpoint_are_written_again(
   _check_same(workdir, _fit(workdir), reference)
 
 
-def test_a_resumed_run_reports_the_steps_of_the_whole(tmp_path, killed, capsys):
+def test_a_resumed_run_reports_the_steps_of_the_whole(
+  tmp_path, killed, capsys, monkeypatch
+):
+  monkeypatch.setattr(sys.stderr, 'isatty', lambda: True)
   _fit(shutil.copytree(killed, tmp_path / 'run'))
   bar = capsys.readouterr().err
   assert ' 200/240 ' in bar and ' 240/240 ' in bar
