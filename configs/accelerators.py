@@ -263,7 +263,7 @@ def get_config(table='drafter'):
   fields = registry.lookup(_TABLES, 'table', table)
   return ml_collections.ConfigDict(
     {
-      'experiment': 'accelerators',
+      'experiment': 'accelerators.estimates',
       # 'model' defaults to all devices that 'data' does not use.
       'mesh': {
         'data': 1,

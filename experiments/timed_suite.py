@@ -37,8 +37,8 @@ import pandas as pd
 
 from experiments import main
 from experiments import reproduce
+from experiments.accelerators import hardware
 from experiments.common import configs
-from experiments.common import hardware
 from experiments.common import limits
 from experiments.common import prompts as prompts_lib
 from experiments.common import results
@@ -52,7 +52,7 @@ from specjax.data import examples
 MAY_CHANGE = 'environment', 'parts'
 # Experiments that start no work after a deadline, and write what is finished.
 _EXPERIMENTS = (
-  'accelerators',
+  'accelerators.estimates',
   'compare',
   'train.distill',
   'train.heads',

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 # The config of each experiment that runs, and what it leaves beside rows.
 _RUNS = {
-  'accelerators': ('accelerators',),
+  'accelerators.estimates': ('accelerators',),
   'arm_selection': ('metasd/drafters',),
   'banditspec.lengths': ('banditspec/lengths',),
   'banditspec.memory': ('banditspec/memory',),

@@ -94,7 +94,8 @@ def with_toys(config, folder):
       head.options.head_size = 64  # The vocabulary is small.
     elif head.start.endswith('.safetensors'):
       head.start = str(folder / 'heads/heads/eagle.safetensors')
-  if config.experiment == 'accelerators' and config.devices != ('cpu',):
+  is_estimate = config.experiment == 'accelerators.estimates'
+  if is_estimate and config.devices != ('cpu',):
     # Compilers for other devices, and the largest models, are not needed.
     config.update({'devices': ('cpu',), 'targets': ('smollm2',), 'run': False})
   if config.experiment == 'timed_suite':

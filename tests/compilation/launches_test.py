@@ -9,7 +9,7 @@ import functools
 import pytest
 
 from configs import accelerators as config_lib
-from experiments import accelerators
+from experiments.accelerators import estimates
 from specjax.compilation import hlo
 from specjax.compilation import launches
 from specjax.compilation import totals
@@ -106,8 +106,8 @@ def _launched(name, label, num_layers=2):
   config = config_lib.get_config('launches')
   config.update({'devices': (name,)})
   config.targets = (f'llama_7b_{num_layers}_layers',)
-  cases = {case.method.label: case for case in accelerators._cases(config)}
-  decoder = accelerators._decoder(config, cases[label])
+  cases = {case.method.label: case for case in estimates._cases(config)}
+  decoder = estimates._decoder(config, cases[label])
   return kept.compile_decode(decoder, cases[label].device).launches
 
 

@@ -6,7 +6,7 @@ import os
 import jax
 import pytest
 
-from experiments.common import hardware
+from experiments.accelerators import hardware
 from specjax import compilation
 from specjax import decoding
 from specjax import meshes

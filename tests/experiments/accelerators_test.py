@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from configs import accelerators as config_lib
-from experiments import accelerators
-from experiments.common import hardware
+from experiments.accelerators import estimates
+from experiments.accelerators import hardware
 from experiments.common import log
 from specjax import compilation
 from specjax import decoding
@@ -25,26 +25,26 @@ def _row(method, round_ms=None, device='h100'):
 
 def test_speed_ups_are_of_bytes_and_block_efficiencies():
   rows = [_row('none', 10.0), _row('a:4', 12.5), _row('b:4', 20.0)]
-  plain, a, b = accelerators._with_predictions(rows, {'none': 1.0, 'a:4': 2.5})
+  plain, a, b = estimates._with_predictions(rows, {'none': 1.0, 'a:4': 2.5})
   assert plain['tokens_per_second'] == 100.0 and plain['speed_up'] == 1.0
   assert a['tokens_per_second'] == 200.0 and a['speed_up'] == 2.0
   assert 'speed_up' not in b  # Nobody has measured it.
-  assert list(accelerators.figures(rows)) == ['speed_up']
+  assert list(estimates.figures(rows)) == ['speed_up']
   b['over_least'] = 1.1
-  assert list(accelerators.figures(rows)) == ['over_least', 'speed_up']
+  assert list(estimates.figures(rows)) == ['over_least', 'speed_up']
   del b['over_least']
-  assert not accelerators.figures([b])
+  assert not estimates.figures([b])
 
 
 def test_rows_of_a_device_without_a_bandwidth_are_not_predicted():
-  (row,) = accelerators._with_predictions(
+  (row,) = estimates._with_predictions(
     [_row('none', device='cpu')], {'none': 1.0}
   )
   assert 'tokens_per_second' not in row
 
 
 def test_chains_that_nobody_measured_accept_what_is_assumed():
-  plain, chain, tree = accelerators._with_predictions(
+  plain, chain, tree = estimates._with_predictions(
     [
       _row('none', 10.0) | {'draft_length': 0},
       _row('draft:2', 15.0) | {'draft_length': 2},
@@ -65,7 +65,7 @@ def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
     _row('draft:2', 15.0) | {'draft_length': 2, 'measured_ms': 25.0},
     _row('draft:4', 15.0) | {'draft_length': 4, 'measured_ms': None},
   ]
-  plain, chain, unmeasured_chain = accelerators._with_predictions(
+  plain, chain, unmeasured_chain = estimates._with_predictions(
     rows, {}, acceptance=0.5
   )
   assert plain['projected_tokens_per_second'] == 50.0
@@ -75,7 +75,7 @@ def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
     'speed_up' in unmeasured_chain
     and 'projected_speed_up' not in unmeasured_chain
   )
-  assert list(accelerators.figures(rows)) == ['speed_up', 'projected_speed_up']
+  assert list(estimates.figures(rows)) == ['speed_up', 'projected_speed_up']
 
 
 def test_a_layer_launches_what_a_deeper_target_launches_more():
@@ -85,7 +85,7 @@ def test_a_layer_launches_what_a_deeper_target_launches_more():
   ]
   kernels = 93, 147, 200, None
   rows = [_row('none') | {'kernels': num} for num in kernels]
-  accelerators._add_kernels_per_layer(rows, shapes)
+  estimates._add_kernels_per_layer(rows, shapes)
   per_layer = [row.get('kernels_per_layer') for row in rows]
   assert per_layer == [None, 27, None, None]
 
@@ -117,7 +117,7 @@ def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
     return timed(decoder, *args)
 
   monkeypatch.setattr(hardware, 'round_seconds', fake_round_seconds)
-  plain, chain = accelerators.run(_tiny('rounds'), tmp_path)
+  plain, chain = estimates.run(_tiny('rounds'), tmp_path)
   assert plain['fits'] and not chain['fits']
   assert plain['draft_length'] == 0 and chain['draft_length'] == 1
   assert chain['least_gigabytes'] > plain['least_gigabytes'] > 0
@@ -130,7 +130,7 @@ def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
   assert 'busy_ms' not in chain
   # Rounds are measured again if XLA flags change.
   monkeypatch.setenv('XLA_FLAGS', '--xla_flag_of_a_test=1')
-  accelerators.run(_tiny('rounds'), tmp_path)
+  estimates.run(_tiny('rounds'), tmp_path)
   flags = [json.loads(line)['xla_flags'] for line in open(tmp_path / log.FILE)]
   assert [value == flags[-1] for value in flags] == [False] * 2 + [True] * 2
 
@@ -140,7 +140,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   config = _tiny()
   calls = []
   fake = lambda *args, **kwargs: pytest.fail('compiled again')
-  compiled_rows = accelerators.run(config, tmp_path)
+  compiled_rows = estimates.run(config, tmp_path)
   assert all(row['projected_speed_up'] is None for row in compiled_rows)
   monkeypatch.setattr(compilation, 'compile_decode', fake)
   timed = hardware.round_seconds
@@ -149,7 +149,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   )
   config.run = True
   for _ in range(2):  # The second run does not measure again.
-    rows = accelerators.run(config, tmp_path)
+    rows = estimates.run(config, tmp_path)
   assert len(calls) == len(rows) == 2
   for row, compiled_row in zip(rows, compiled_rows):
     rate = 1e3 * row['gigabytes'] / row['measured_ms']
@@ -162,21 +162,21 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
 def test_the_smallest_mesh_is_found(monkeypatch):
   """Searches meshes for a model with eight heads."""
   config = config_lib.get_config()
-  target = accelerators._target(config, 'gemma_2b')
+  target = estimates._target(config, 'gemma_2b')
   names = []
 
   def fake(config, candidate):
     names.append(candidate.device.name)
     return {'fits': len(names) >= num_trials}
 
-  monkeypatch.setattr(accelerators, '_compiled', fake)
-  case = accelerators._Case(target, compilation.find('v5e:1x1'), 1, None)
+  monkeypatch.setattr(estimates, '_compiled', fake)
+  case = estimates._Case(target, compilation.find('v5e:1x1'), 1, None)
   num_trials = 3
-  row = accelerators._with_smallest_mesh(config, case)
+  row = estimates._with_smallest_mesh(config, case)
   assert row == {'fits': True, 'device': 'v5e:2x2'}
   assert names == ['v5e:1x1', 'v5e:1x2', 'v5e:2x2']
   config.mesh.data, num_trials = 2, 99
-  row = accelerators._with_smallest_mesh(config, case)
+  row = estimates._with_smallest_mesh(config, case)
   # Eight heads on eight devices, for each of two shards of the batch.
   assert row == {'fits': False, 'device': 'v5e:4x4'}
 
@@ -184,7 +184,7 @@ def test_the_smallest_mesh_is_found(monkeypatch):
 def test_a_target_is_known_or_the_config_of_a_checkpoint(tmp_path):
   config = config_lib.get_config()
   with pytest.raises(ValueError, match='must be among gemma_2b, llama_13b'):
-    accelerators._target(config, 'llama_8b')
+    estimates._target(config, 'llama_8b')
   fields = {
     'model_type': 'llama',
     'vocab_size': 64,
@@ -197,7 +197,7 @@ def test_a_target_is_known_or_the_config_of_a_checkpoint(tmp_path):
     'max_position_embeddings': 128,
   }
   (tmp_path / 'config.json').write_text(json.dumps(fields), encoding='utf-8')
-  family = accelerators._target(config, str(tmp_path)).family
+  family = estimates._target(config, str(tmp_path)).family
   assert family.target.config.num_layers == 3
   assert family.drafters['draft'].config.vocab_size == 64
 
@@ -208,17 +208,17 @@ def test_a_plan_looks_for_the_mesh_itself(tmp_path):
   with pytest.raises(
     ValueError, match='must be None with find_mesh, which searches it, got 8'
   ):
-    accelerators.run(config, tmp_path)
+    estimates.run(config, tmp_path)
 
 
 def test_meshes_are_refused_before_anything_is_compiled(tmp_path):
   config = config_lib.get_config()
   config.devices, config.mesh.data = ('cpu',), 3
   with pytest.raises(ValueError, match='power of two .* 1 devices of cpu'):
-    accelerators.run(config, tmp_path)
+    estimates.run(config, tmp_path)
   config.mesh.data, config.mesh.model = 1, 5
   with pytest.raises(ValueError, match='divide the 32 .*got 5 on cpu'):
-    accelerators.run(config, tmp_path)
+    estimates.run(config, tmp_path)
 
 
 @pytest.mark.parametrize(

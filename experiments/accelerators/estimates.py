@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import jax
 
+from experiments.accelerators import hardware
 from experiments.common import compare
 from experiments.common import configs
-from experiments.common import hardware
 from experiments.common import limits
 from experiments.common import log
 from experiments.common import measure
