@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import shlex
+import sys
 from unittest import mock
 
 from absl import flags
@@ -79,9 +80,10 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
   )
   (tmp_path / 'mine.py').write_text(_file())
   monkeypatch.chdir(tmp_path)
-  (block,) = _blocks('sh')
+  monkeypatch.syspath_prepend(tmp_path)
   outputs = []
-  for command in block.splitlines():
+  for command in ''.join(_blocks('sh')).splitlines():
+    command = command.replace('configs/', f'{_ROOT}/configs/')
     words = shlex.split(command)
     assert words[:3] == ['python', '-m', 'experiments.main']
     argv = [
@@ -92,9 +94,12 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     main.parse_flags(argv, values)
     main.run(values.config, values.workdir, command)
     outputs.append(capsys.readouterr().out)
-  assert 'win_stay' in outputs[0] and 'medium:4~geometric(0.5)' in outputs[0]
-  assert 'win_stay(at_least=0.5)' in outputs[1]
-  assert 'are done already' in outputs[1]
+  del sys.modules['mine']
+  imported, first, second, _ = outputs
+  assert 'cycle(period=8):16' in imported and 'win_stay' not in imported
+  assert 'win_stay' in first and 'medium:4~geometric(0.5)' in first
+  assert 'win_stay(at_least=0.5)' in second
+  assert 'are done already' in second
   run = tmp_path / 'runs' / 'mine'
   assert (run / 'block_efficiency.png').stat().st_size
   config = json.loads((run / 'config.json').read_text())
