@@ -202,8 +202,8 @@ def _finish(
   print(
     '\n\n'.join(results.text(table) for table in tables if len(table.columns))
   )
-  if compared and (summarize := getattr(experiment(config), 'summary', None)):
-    print(f'\n{summarize(compared)}')
+  if compared and (explain := getattr(experiment(config), 'explain', None)):
+    print(f'\n{explain(compared)}')
   drawn = figures(config, compared) if compared else {}
   for name, figure in drawn.items():
     path = os.path.join(workdir, f'{name}.png')

@@ -50,7 +50,7 @@ def run(config, workdir):
   return rows
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> str:
+def explain(rows: Sequence[dict[str, Any]]) -> str:
   """Returns the measurement that explains both columns of speed-ups."""
   (row,) = (row for row in rows if 'target_call_ratio' in row)
   return (

@@ -95,7 +95,7 @@ def _times(
   }
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> str:
+def explain(rows: Sequence[dict[str, Any]]) -> str:
   """Returns a sentence per method that drafts."""
   return '\n\n'.join(
     _sentence(row) for row in rows if row['method'] != compare.REFERENCE

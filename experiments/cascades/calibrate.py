@@ -8,6 +8,7 @@ import dataclasses
 import os
 from typing import Any
 
+import ml_collections
 import numpy as np
 
 from experiments.cascades import frontier
@@ -88,9 +89,11 @@ def run(config, workdir):
 
 def decoder(family, choice):
   """Builds the decoder of the selected method, from `choice.json`."""
-  return methods_lib.decoder(
-    family, choice['method'], max_length=choice['max_length']
+  config = ml_collections.ConfigDict({'sampling': {}})
+  method = methods_lib.parse(
+    config, choice['method'], list(family.drafters), 'method'
   )
+  return methods_lib.build(method, family, choice['max_length']).decoder
 
 
 def split(config, prompts):

@@ -9,6 +9,7 @@ import types
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 
@@ -479,9 +480,10 @@ def test_the_parts_of_a_bandit_are_refused(tmp_path, family):
 
 def test_the_cost_of_drafts_is_that_of_the_weights_they_read(family):
   loaded = families.load(str(family))
-  decoder = methods.decoder(
-    loaded, {'bandit': 'ucb1', 'arms': ('none', 'small:2', 'small:4')}
-  )
+  config = ml_collections.ConfigDict({'sampling': {}})
+  entry = {'bandit': 'ucb1', 'arms': ('none', 'small:2', 'small:4')}
+  method = methods.parse(config, entry, list(loaded.drafters), 'method')
+  decoder = methods.build(method, loaded, 256).decoder
   # All models have one size.
   for pulls, cost in (([1, 0, 0], 0), ([0, 1, 0], 2), ([2, 1, 1], 1.5)):
     assert round_parts.draft_cost(decoder, pulls) == pytest.approx(cost)

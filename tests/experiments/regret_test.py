@@ -94,8 +94,9 @@ def test_figures(regret_run):
   assert set(figures) == {'regret', 'best_arm', 'pulls'}
   titles = [axes.get_title() for axes in figures['pulls'].axes]
   assert titles == ['exp3_spec, drifting', 'exp3_spec, stationary']
-  legend = figures['regret'].legends[0]
-  labels = {text.get_text() for text in legend.get_texts()}
+  labels = {
+    text.get_text() for axes in figures['regret'].axes for text in axes.texts
+  }
   assert 'bound of exp3_spec' in labels and len(labels) == 4
   assert set(regret.figures(_regrets(rows))) == {'regret'}
 
