@@ -27,7 +27,7 @@ _SEVEN = (
 _VARIANTS = {
   'mini': {
     'family': 'mini/specialists',
-    'arm': '{}:4',  # Of a specialist.
+    'arm': '{}:4',  # The arm of each specialist.
     'domains': _SEVEN,
     'general': 'all',  # The drafter for all domains.
   },

@@ -37,7 +37,7 @@ _VARIANTS = {
     'repeats': 4,
     'temperatures': (0.0, 1.0),
     'drafters': ('medium',),
-    'trees': (1, 2, 4, 8),  # Of each drafter.
+    'trees': (1, 2, 4, 8),  # For each drafter.
   },
   'smollm2': {
     'family': 'smollm2/heads',

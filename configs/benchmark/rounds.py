@@ -21,7 +21,8 @@ _VARIANTS = {
   'mini': {
     'family': 'mini',
     'arm': 'medium:4',
-    'arms': ('large:4', 'medium:4', 'small:2', 'none'),  # Of the bandit.
+    # The bandit selects among them.
+    'arms': ('large:4', 'medium:4', 'small:2', 'none'),
   },
   'smollm2': {
     'family': 'smollm2',

@@ -97,14 +97,7 @@ def get_config(task='summarization'):
   config.batch_size, config.repeats = 8, 0
   config.columns = (
     'draft_length',
-    'method',
-    'alpha',
-    'quality',
-    'target_nats',
-    'target_calls',
-    'nats_over_lossy',
-    'deferral_rate',
-    'rejection_rate',
+    *frontier.UNTIMED,
   )
   config.methods = frontier.plain(draft) + tuple(
     method

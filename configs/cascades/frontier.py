@@ -80,6 +80,17 @@ RULES = {
 }
 _SHARES = (0.3, 0.6, 0.9)
 _GAPS = (0.0, 0.1, 0.3)
+# Columns of points that are compared without clocks.
+UNTIMED = (
+  'method',
+  'alpha',
+  'quality',
+  'target_nats',
+  'target_calls',
+  'nats_over_lossy',
+  'deferral_rate',
+  'rejection_rate',
+)
 # For runs in which all of these would take too long.
 FEW = {
   'bild': (1.0, 2.0, 4.0),

@@ -23,13 +23,6 @@ def get_config(task='translation'):
   config.sweep = sweeps.product({'sampling.temperature': (0.0, 0.1, 0.5)})
   config.columns = (
     'sampling.temperature',
-    'method',
-    'alpha',
-    'quality',
-    'target_nats',
-    'target_calls',
-    'nats_over_lossy',
-    'deferral_rate',
-    'rejection_rate',
+    *frontier.UNTIMED,
   )
   return config

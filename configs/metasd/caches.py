@@ -56,7 +56,7 @@ def get_config(which='mini'):
 
 _VARIANTS = {
   'mini': {
-    'drafter': '{}',  # Of a domain.
+    'drafter': '{}',  # The drafter for one domain.
     'window': 64,
     'fields': {'family': 'mini/specialists', 'repeats': 3},
   },

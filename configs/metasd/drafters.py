@@ -125,7 +125,7 @@ def get_config(which='mini'):
 
 _VARIANTS = {
   'mini': {
-    'arm': _CHAIN,  # Of a domain.
+    'arm': _CHAIN,  # The arm for one domain.
     'general': _CHAIN.format('all'),  # The arm for all domains.
     'unseen': ('instruct', 'lm', 'shakespeare'),  # Without a specialist.
     'methods': (DRAFT_ALL,),  # Further methods.

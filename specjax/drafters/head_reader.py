@@ -26,10 +26,6 @@ from specjax import trees
 from specjax.drafters import lag
 from specjax.drafters import tree_drafting
 
-# Pairs that a draft reads at least, so that drafters of up to 7 levels share a
-# cache.
-_TAIL = 8
-
 
 @components.component
 class HeadReader(lag.Reader):
@@ -158,4 +154,4 @@ class HeadReader(lag.Reader):
 
 def make_reader(head: base.FeatureHead, depth: int) -> HeadReader:
   """Returns the reader of a drafter whose trees have a depth."""
-  return HeadReader(head, max(depth + 1, _TAIL))
+  return HeadReader(head, lag.tail_of_draft(depth))

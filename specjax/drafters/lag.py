@@ -33,6 +33,18 @@ from specjax import sampling as sampling_lib
 from specjax.drafters import acceptance_estimate
 from specjax.drafters import tree_drafting
 
+# Entries of the shortest tail of a reader whose nodes are read again.
+_MIN_TAIL = 8
+
+
+def tail_of_draft(depth: int) -> int:
+  """Returns the tail of a reader that reads accepted nodes again.
+
+  After a round, the cache lacks up to `depth + 1` entries. No tail is shorter
+  than eight, so that drafters of up to seven levels share a cache.
+  """
+  return max(depth + 1, _MIN_TAIL)
+
 
 class ReadEntries(NamedTuple):
   """What a reader has computed for `T` entries."""

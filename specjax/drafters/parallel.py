@@ -14,7 +14,6 @@ A row that drafts a tree of depth 4:
     commit     4 5 6 7                the tail
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -25,19 +24,14 @@ from specjax import base
 from specjax import buckets
 from specjax import checks
 from specjax import components
-from specjax import sampling as sampling_lib
-from specjax import trees
+from specjax.drafters import autoregressive
+from specjax.drafters import lag
 from specjax.drafters import model_reader
-from specjax.drafters import static_tree
 from specjax.drafters import tree_drafting
-
-# Tokens that a draft reads at least, so that drafters of up to 7 levels share a
-# KV cache.
-_TAIL = 8
 
 
 @components.component
-class Parallel(static_tree.StaticTreeDrafter):
+class Parallel(autoregressive.Autoregressive):
   """Samples all levels of a tree from one call of a small language model.
 
   All nodes of a level have the same distribution. Its state is the model's KV
@@ -46,53 +40,34 @@ class Parallel(static_tree.StaticTreeDrafter):
   Attributes:
     model: the draft model, trained to predict what follows mask tokens.
     topology: the tree to draft; the empty one only with `bonus_probs`.
-    sampling: how tokens are drawn; usually the same as the target's.
-    mask_token: the token that is read in place of the tokens to predict; the
-      field `pard_token` in the `config.json` of published models.
+    sampling: see `Autoregressive`.
     bonus_probs: see `StaticTreeDrafter`; takes one mask token more instead of a
       call.
     stop: see `StaticTreeDrafter`.
     distinct: see `Autoregressive`.
+    mask_token: the token that is read in place of the tokens to predict; the
+      field `pard_token` in the `config.json` of published models.
 
   Raises:
     ValueError: the mask token is not in the vocabulary, or the tree is empty.
   """
 
-  model: base.LanguageModel
-  topology: trees.Topology = components.static()
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
-  _: dataclasses.KW_ONLY
-  mask_token: int = components.static()
-  bonus_probs: bool = components.static(default=False)
-  stop: base.StopRule | None = None
-  distinct: bool = components.static(default=False)
+  mask_token: int = components.static(kw_only=True)
 
   num_calls = 1
+  num_levels = 0  # Accepted tokens were read as mask tokens.
 
   def __post_init__(self) -> None:
     super().__post_init__()
     checks.check_range(
       'mask_token', self.mask_token, 0, self.model.vocab_size - 1
     )
-    has_siblings = self.topology.width > 1
-    object.__setattr__(self, 'distinct', self.distinct and has_siblings)
 
   @functools.cached_property
   def reader(self) -> model_reader.ModelReader:
     """Reads the committed tokens, up to a whole draft of which are missing."""
-    return model_reader.ModelReader(
-      self.model, max(self.topology.depth + 1, _TAIL)
-    )
-
-  @functools.cached_property
-  def tree_spec(self) -> tree_drafting.TreeSpec:
-    """Specifies the tree."""
-    siblings = base.Siblings.IID
-    if self.distinct:
-      siblings = tree_drafting.distinct_siblings(self.topology, self.sampling)
-    return tree_drafting.TreeSpec(
-      self.topology, self.sampling, self.bonus_probs, self.stop, siblings
-    )
+    tail = lag.tail_of_draft(self.topology.depth)
+    return model_reader.ModelReader(self.model, tail)
 
   def draft(
     self,
@@ -109,10 +84,10 @@ class Parallel(static_tree.StaticTreeDrafter):
     """
     tail = self.reader.tail
     read = functools.partial(self._read, params, state, context)
-    lag = jnp.minimum((context.lengths - state.lengths).max(), tail)
+    num_missing = jnp.minimum((context.lengths - state.lengths).max(), tail)
     logits, pending = jax.lax.platform_dependent(
       cpu=lambda: buckets.switch_bucket(
-        sorted({2, self.topology.depth + 1, tail}), lag, read
+        sorted({2, self.topology.depth + 1, tail}), num_missing, read
       ),
       default=lambda: read(tail),
     )
