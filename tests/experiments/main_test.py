@@ -120,12 +120,12 @@ def test_components_of_imported_modules_are_in_the_tables(
   monkeypatch.setattr(specjax, 'GOALS', dict(specjax.GOALS))
   config = _toy(monkeypatch)
   config.imports = ('mine',)
-  monkeypatch.delitem(sys.modules, 'mine', raising=False)
   main.prepare(config)
   assert 'mine' in specjax.GOALS
   config.imports = ('mine.other',)
   with pytest.raises(ValueError, match="imports must .* got 'mine.other'"):
     main.prepare(config)
+  del sys.modules['mine']
   assert configs.load('configs/compare.py').imports == ()
 
 
