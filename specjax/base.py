@@ -327,6 +327,132 @@ class ParallelHead:
     raise NotImplementedError
 
 
+class BlockHead:
+  """A head that predicts a block of tokens in one call (DFlash).
+
+  A block is the last token of a row, followed by mask tokens. All of its tokens
+  attend to each other, and to keys and values that are computed from the
+  target's features at the earlier tokens. The head's cache holds these; a block
+  is never committed.
+
+  Subclasses are frozen dataclasses, as those of `LanguageModel` are.
+  """
+
+  @functools.cached_property
+  def block_size(self) -> int:
+    """Number of tokens in the blocks that the head was trained for."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def mask_token(self) -> int:
+    """The token that stands for a token to predict."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def first_output(self) -> int:
+    """Index of the output that predicts the first token after the row.
+
+    1 if a mask token predicts the token in its place, as in DFlash; 0 if every
+    token predicts the next one, as in DSpark.
+    """
+    raise NotImplementedError
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """Which of the target's features it reads, as in `Drafter.taps`."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def feature_size(self) -> int:
+    """`F` of each of these features."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """`V`."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """Number of positions that the head was trained for; None if unlimited."""
+    return None
+
+  def init_cache(self, params: Params, batch: int, size: int) -> Cache:
+    """Returns an empty KV cache, as `FeatureHead.init_cache` does."""
+    raise NotImplementedError
+
+  def encode(
+    self,
+    params: Params,
+    features: tuple[jax.Array, ...],
+    positions: jax.Array,
+  ) -> PendingKV:
+    """Returns keys and values of the features that `taps` name.
+
+    Args:
+      params: parameters of the head.
+      features: `[B, T, F]` each.
+      positions: `[B, T]` those of their tokens, negative for padding.
+    """
+    raise NotImplementedError
+
+  def extend(
+    self,
+    params: Params,
+    cache: Cache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> tuple[jax.Array, PendingKV]:
+    """Reads blocks that follow the cache and the pending entries.
+
+    Args:
+      params: parameters of the head.
+      cache: the committed entries; it is only read. None stands for none.
+      tokens: `[B, T]` int32, one block or more.
+      pending_kv: from `encode`, or None.
+      positions: See `LanguageModel.extend`.
+      mask: See `LanguageModel.extend`.
+
+    Returns:
+      `[B, T, F]` outputs, and the pending entries.
+    """
+    raise NotImplementedError
+
+  def predict(self, params: Params, outputs: jax.Array) -> jax.Array:
+    """Returns `[B, T, V]` float32 logits of outputs `[B, T, F]`."""
+    raise NotImplementedError
+
+  def condition(
+    self, params: Params, logits: jax.Array, tokens: jax.Array
+  ) -> jax.Array:
+    """Returns logits that also depend on the token before (DSpark).
+
+    Args:
+      params: parameters of the head.
+      logits: from `predict`, `[B, 1 or T, V]`.
+      tokens: `[B, T]` the token before each predicted one.
+
+    Returns:
+      `[B, T, V]` logits, or the argument if the head ignores these tokens.
+    """
+    raise NotImplementedError
+
+  def commit(
+    self, cache: Cache, pending_kv: PendingKV, path: jax.Array, num: jax.Array
+  ) -> Cache:
+    """Writes pending entries to the cache, as `LanguageModel.commit` does."""
+    raise NotImplementedError
+
+  def rollback(self, cache: Cache, lengths: jax.Array) -> Cache:
+    """Forgets the entries at and past `lengths` `[B]`."""
+    raise NotImplementedError
+
+
+AnyHead = FeatureHead | ParallelHead | BlockHead
+
 # Drafts.
 
 

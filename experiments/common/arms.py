@@ -11,6 +11,7 @@ call, as in `experiments.common.calls`:
     'feature_head(eagle):5'   a chain from the head `eagle`
     'feature_head(eagle):eagle'
     'medusa(heads):4'
+    'block_head(dflash):4'
     'dynamic_tree(eagle, num_nodes=30)'
     'early_exit(target, num_layers=6):4'
     'none'                    plain decoding
@@ -51,6 +52,7 @@ _NOUNS: dict[Any, str] = {
   base.LanguageModel: 'model',
   base.FeatureHead: 'head on features',
   base.ParallelHead: 'set of parallel heads',
+  base.BlockHead: 'block head',
 }
 _DRAFTER_TYPES = base.Drafter, Sequence[base.Drafter]
 

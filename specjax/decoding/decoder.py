@@ -461,7 +461,7 @@ def _padded_stop_tokens(tokens: Sequence[int]) -> np.ndarray:
 def speculative(
   target: base.LanguageModel,
   target_params: base.Params,
-  draft: base.LanguageModel | base.FeatureHead | base.ParallelHead | None,
+  draft: base.LanguageModel | base.AnyHead | None,
   draft_params: base.Params = None,
   *,
   draft_length: int = 4,
@@ -508,8 +508,15 @@ def speculative(
   )
 
 
+_DRAFTERS_OF_HEADS: dict[type, type[base.Drafter]] = {
+  base.FeatureHead: drafters.FeatureHeadDrafter,
+  base.ParallelHead: drafters.Medusa,
+  base.BlockHead: drafters.BlockHeadDrafter,
+}
+
+
 def _make_drafter(
-  draft: base.LanguageModel | base.FeatureHead | base.ParallelHead | None,
+  draft: base.LanguageModel | base.AnyHead | None,
   tree: trees.Topology,
   sampling: sampling_lib.Sampling,
   goal: base.Goal | None,
@@ -518,10 +525,8 @@ def _make_drafter(
   has_goal = goal is not None
   if draft is None:
     return drafters.NoDrafter()
-  if isinstance(draft, base.ParallelHead):
-    return drafters.Medusa(draft, tree, sampling, bonus_probs=has_goal)
-  if isinstance(draft, base.FeatureHead):
-    return drafters.FeatureHeadDrafter(
-      draft, tree, sampling, bonus_probs=has_goal
-    )
-  return drafters.Autoregressive(draft, tree, sampling, bonus_probs=has_goal)
+  drafter_class: type[base.Drafter] = drafters.Autoregressive
+  for kind, kind_drafter in _DRAFTERS_OF_HEADS.items():
+    if isinstance(draft, kind):
+      drafter_class = kind_drafter
+  return drafter_class(draft, tree, sampling, bonus_probs=has_goal)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from specjax import base
 from specjax.drafters.autoregressive import Autoregressive
+from specjax.drafters.block_head import BlockHeadDrafter
 from specjax.drafters.deferred import Deferred
 from specjax.drafters.dynamic_tree import DynamicTree
 from specjax.drafters.early_exit import EarlyExit
@@ -22,6 +23,7 @@ from specjax.drafters.windowed import Windowed
 
 __all__ = [
   'Autoregressive',
+  'BlockHeadDrafter',
   'DRAFTERS',
   'Deferred',
   'DynamicTree',
@@ -43,6 +45,7 @@ __all__ = [
 
 DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'autoregressive': Autoregressive,
+  'block_head': BlockHeadDrafter,
   'deferred': Deferred,
   'dynamic_tree': DynamicTree,
   'early_exit': EarlyExit,

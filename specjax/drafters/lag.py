@@ -1,7 +1,8 @@
 """Drafters whose KV cache lacks the last committed tokens.
 
 A reader reads entries into its KV cache: a language model reads tokens, a head
-on the target's hidden states reads pairs (see `head_reader`). The last entries
+on the target's hidden states reads pairs (see `head_reader`), or only the
+hidden states (see `block_reader`). The last entries
 of a row are always missing from the cache. A draft reads them first, up to
 `tail` of them, and leaves them uncommitted; while the drafter is idle, more of
 them accumulate, which `catch_up` reads in chunks. A row through one round:
@@ -77,7 +78,7 @@ class Reader:
       the pairs of a head.
   """
 
-  model: base.LanguageModel | base.FeatureHead
+  model: base.LanguageModel | base.FeatureHead | base.BlockHead
   tail: int
   num_left: ClassVar[int]
   ahead: ClassVar[int]
@@ -219,13 +220,14 @@ class LaggingDrafter(base.Drafter):
   def taps(self) -> tuple[int, ...]:
     """The head's; a language model has none."""
     model = self.reader.model
-    return model.taps if isinstance(model, base.FeatureHead) else ()
+    return () if isinstance(model, base.LanguageModel) else model.taps
 
   @functools.cached_property
   def feature_size(self) -> int | None:
     """The head's; None with a language model."""
     model = self.reader.model
-    return model.feature_size if isinstance(model, base.FeatureHead) else None
+    is_language_model = isinstance(model, base.LanguageModel)
+    return None if is_language_model else model.feature_size
 
   @functools.cached_property
   def vocab_size(self) -> int:

@@ -98,10 +98,8 @@ class Parallel(autoregressive.Autoregressive):
 
     def read_level(depth, tokens, parents, pending):
       del parents
-      repeat = lambda leaf: jnp.broadcast_to(
-        leaf, (*tokens.shape, *leaf.shape[2:])
-      )
-      return jax.tree.map(repeat, levels[depth + 1]), pending
+      width = tokens.shape[1]
+      return tree_drafting.repeat(levels[depth + 1], width), pending
 
     return tree_drafting.draft_tree(
       self.tree_spec, read_level, keys, levels[0], pending

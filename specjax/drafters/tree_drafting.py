@@ -117,6 +117,19 @@ def predict(
   return Prediction(logits, sampling_lib.both_probs(logits, sampling), outputs)
 
 
+def repeat(prediction: Prediction, width: int) -> Prediction:
+  """Returns one prediction `[B, 1, ...]` for all nodes of a level.
+
+  Args:
+    prediction: one for the level, or already one for each node.
+    width: number of nodes, `W`.
+  """
+  return jax.tree.map(
+    lambda leaf: jnp.broadcast_to(leaf, (len(leaf), width, *leaf.shape[2:])),
+    prediction,
+  )
+
+
 def draft_tree(
   tree_spec: TreeSpec,
   read_level: ReadLevel,

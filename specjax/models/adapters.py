@@ -18,6 +18,7 @@ from specjax.contrib import encoder_decoder_config
 from specjax.contrib import encoder_decoder_modules
 from specjax.data import packing
 from specjax.models import config as config_lib
+from specjax.models import dflash_modules
 from specjax.models import eagle_modules
 from specjax.models import fusion
 from specjax.models import head_config
@@ -33,6 +34,7 @@ _MODULES: dict[type, Any] = {
   head_config.EagleConfig: eagle_modules.Eagle,
   head_config.Eagle3Config: eagle_modules.Eagle3,
   head_config.MedusaConfig: medusa_modules.Medusa,
+  head_config.DFlashConfig: dflash_modules.DFlash,
 }
 # The config of a model, or of a head on one.
 AnyConfig = config_lib.Config | head_config.HeadConfig

@@ -208,6 +208,8 @@ class Attention(nnx.Module):
     self, x: jax.Array, rotation: Rotation | None
   ) -> kv_cache.KeysAndValues:
     """Returns `(k, v)` of `x` `[B, T, d_model]`, each `[B, H, T, D]`."""
+    if hasattr(self, 'query_key_value'):
+      return self._split(self.query_key_value(x), rotation)[1]
     key = self._rotated(self.key(x), self.key_norm, rotation)
     value = self._heads(_untouched(self.value(x)))
     return key.swapaxes(1, 2), value.swapaxes(1, 2)

@@ -126,12 +126,47 @@ class MedusaConfig(_HeadConfig):
     return self.own_heads
 
 
-HeadConfig = EagleConfig | Eagle3Config | MedusaConfig
+@dataclasses.dataclass(frozen=True)
+class DFlashConfig(_HeadConfig):
+  """The head of DFlash (arXiv:2602.06036) and DSpark (arXiv:2607.05147).
+
+  Attributes:
+    num_layers: number of layers, each as `layer` describes.
+    block_size: number of tokens in a block: the last token and mask tokens.
+    mask_token: the token that stands for a token to predict.
+    predicts_next: whether every token of a block predicts the next one
+      (DSpark), and not each mask token the one in its place (DFlash).
+    markov_rank: rank of the logits that depend on the token before (DSpark's
+      Markov head); 0 for none.
+  """
+
+  kind: str = 'dflash'
+  num_layers: int = 1
+  block_size: int = 8
+  mask_token: int = 0
+  predicts_next: bool = True
+  markov_rank: int = 0
+
+  def __post_init__(self):
+    super().__post_init__()
+    for name, least in _LEAST.items():
+      if getattr(self, name) < least:
+        raise ValueError(f'{name} must be >= {least}, got {getattr(self, name)}.')
+    last = self.layer.vocab_size - 1
+    if not 0 <= self.mask_token <= last:
+      raise ValueError(
+        f'mask_token must be in [0, {last}], got {self.mask_token}.'
+      )
+
+
+_LEAST = {'num_layers': 1, 'block_size': 2, 'markov_rank': 0}
+HeadConfig = EagleConfig | Eagle3Config | MedusaConfig | DFlashConfig
 
 CONFIGS: dict[str, type[HeadConfig]] = {
   'eagle': EagleConfig,
   'eagle3': Eagle3Config,
   'medusa': MedusaConfig,
+  'dflash': DFlashConfig,
 }
 
 

@@ -34,11 +34,11 @@ def configure(
   """Returns the config of a head for a target.
 
   Args:
-    kind: 'eagle', 'eagle3' or 'medusa'.
+    kind: 'eagle', 'eagle3', 'medusa' or 'dflash'.
     target: the target's config.
     head_size: number of tokens that can be drafted; None for all.
-    **options: other fields of the config. `taps` of 'eagle3' default to
-      `default_taps`.
+    **options: other fields of the config. `taps` of 'eagle3' and 'dflash'
+      default to `default_taps`.
 
   Raises:
     ValueError: the kind is unknown, the target is not a decoder-only
@@ -50,7 +50,7 @@ def configure(
       'A head needs the features of a decoder-only transformer, got a '
       f'{type(target).__name__}.'
     )
-  if kind == 'eagle3':
+  if kind in ('eagle3', 'dflash'):
     options = {'taps': default_taps(target.num_layers), **options}
   _check_taps(options.get('taps', (-1,)), target.num_layers)
   layer = dataclasses.replace(
@@ -86,10 +86,12 @@ def default_taps(num_layers: int) -> tuple[int, ...]:
 
 def head(
   config: HeadConfig, dtype: jax.typing.DTypeLike = jnp.float32
-) -> base.FeatureHead | base.ParallelHead:
+) -> base.AnyHead:
   """Returns the head that a config of any kind describes."""
   if isinstance(config, head_config.MedusaConfig):
     return MedusaHead(config, dtype)
+  if isinstance(config, head_config.DFlashConfig):
+    return DFlashHead(config, dtype)
   return EagleHead(config, dtype)
 
 
@@ -236,14 +238,126 @@ class MedusaHead(adapters.Computed, base.ParallelHead):
     return _likeliest(self, params, _in_dtype(self, features), num)
 
 
+@components.component
+class DFlashHead(adapters.Computed, base.BlockHead):
+  """A head of DFlash or DSpark; its cache is a `kv_cache.KVCache`.
+
+  Its parameters are a nested dict, from `adapters.init_params`, `begin` or a
+  checkpoint. It converts hidden states of its target to its type.
+
+  Attributes:
+    config: the architecture.
+    dtype: type of the computations and of the cache.
+  """
+
+  config: head_config.DFlashConfig = components.static()
+  dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
+
+  @property
+  def block_size(self) -> int:
+    """See `BlockHead.block_size`."""
+    return self.config.block_size
+
+  @property
+  def mask_token(self) -> int:
+    """See `BlockHead.mask_token`."""
+    return self.config.mask_token
+
+  @property
+  def first_output(self) -> int:
+    """See `BlockHead.first_output`."""
+    return int(not self.config.predicts_next)
+
+  @property
+  def taps(self) -> tuple[int, ...]:
+    """See `BlockHead.taps`."""
+    return self.config.taps
+
+  @property
+  def feature_size(self) -> int:
+    """See `BlockHead.feature_size`."""
+    return self.config.layer.d_model
+
+  @property
+  def vocab_size(self) -> int:
+    """`V`."""
+    return self.config.layer.vocab_size
+
+  @property
+  def max_length(self) -> int:
+    """Number of positions that the head was trained for."""
+    return self.config.layer.max_length
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> kv_cache.KVCache:
+    """See `BlockHead.init_cache`."""
+    del params
+    layer = self.config.layer
+    shape = batch, layer.num_kv_heads, size, layer.head_dim
+    return kv_cache.init(self.config.num_layers, shape, self.dtype)
+
+  def encode(
+    self,
+    params: base.Params,
+    features: tuple[jax.Array, ...],
+    positions: jax.Array,
+  ) -> kv_cache.PendingKV:
+    """See `BlockHead.encode`."""
+    return _merge(self, params).encode(_in_dtype(self, features), positions)
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: kv_cache.KVCache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: kv_cache.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> tuple[jax.Array, kv_cache.PendingKV]:
+    """See `BlockHead.extend`."""
+    return adapters.run(
+      self, params, cache, (tokens,), pending_kv, positions, mask
+    )
+
+  def predict(self, params: base.Params, outputs: jax.Array) -> jax.Array:
+    """See `BlockHead.predict`."""
+    return _merge(self, params).predict(outputs)
+
+  def condition(
+    self, params: base.Params, logits: jax.Array, tokens: jax.Array
+  ) -> jax.Array:
+    """See `BlockHead.condition`."""
+    return _merge(self, params).condition(logits, tokens)
+
+  def commit(
+    self,
+    cache: kv_cache.KVCache,
+    pending_kv: kv_cache.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> kv_cache.KVCache:
+    """See `BlockHead.commit`."""
+    return kv_cache.commit(cache, pending_kv, path, num)
+
+  def rollback(
+    self, cache: kv_cache.KVCache, lengths: jax.Array
+  ) -> kv_cache.KVCache:
+    """See `BlockHead.rollback`."""
+    return kv_cache.rollback(cache, lengths)
+
+
 def _in_dtype(
-  head: EagleHead | MedusaHead, features: tuple[jax.Array, ...]
+  head: EagleHead | MedusaHead | DFlashHead, features: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
   """Returns hidden states in the type of a head's computations."""
   return tuple(states.astype(head.dtype) for states in features)
 
 
-def _merge(head: EagleHead | MedusaHead, params: base.Params) -> Any:
+def _merge(
+  head: EagleHead | MedusaHead | DFlashHead, params: base.Params
+) -> Any:
   """Returns the modules of a head with parameters."""
   return adapters.merge(head.config, params, head.dtype)
 
@@ -268,7 +382,7 @@ def begin(
   Parameters that it shares are the target's arrays. A separate output head
   begins as a copy of the target's. EAGLE's projection begins as the feature
   plus random projections of the feature and of the embedding, scaled to have
-  the same size.
+  the same size. The final norm of DFlash begins as the target's.
 
   Args:
     key: random key of the other parameters.
@@ -284,6 +398,8 @@ def begin(
   initial['embedding'] = params['embedding']
   if isinstance(config, head_config.EagleConfig) and config.taps == (-1,):
     initial['join'] = _begin_join(initial['join'], target, params)
+  if isinstance(config, head_config.DFlashConfig):
+    initial['final_norm'] = params['final_norm']
   if config.layer.tie_embeddings:
     return initial
   if config.layer.head_size is not None:
@@ -422,7 +538,8 @@ def drafted_logits(
 
   Losses use it. For EAGLE and EAGLE-3, `x` are outputs `[B, T, F]`, and the
   logits are `[B, T, H]`. For Medusa, `x` is a tuple of features, and the logits
-  are `[B, T, K, H]`.
+  are `[B, T, K, H]`. DFlash takes outputs `[B, T, F]` and the tokens `[B, T]`
+  before the predicted ones.
   """
   merge = functools.partial(adapters.merge, config, dtype=dtype)
-  return lambda params, x: merge(params).predict_drafted(x)
+  return lambda params, *x: merge(params).predict_drafted(*x)

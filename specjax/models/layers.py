@@ -271,7 +271,14 @@ class TokenModel(nnx.Module):
       x: input of the output head, `[B, T, d_model]`.
       head: output head to use in place of the model's.
     """
-    logits = self.head_logits(x, head)
+    return self.of_all_tokens(self.head_logits(x, head))
+
+  def of_all_tokens(self, logits: jax.Array) -> jax.Array:
+    """Returns `[B, T, V]` logits, -inf for tokens that the head lacks.
+
+    Args:
+      logits: `[B, T, head_size]` of the tokens in the output head.
+    """
     if self.config.head_size is None:
       return logits
     rows = self.head_rows[...]

@@ -162,7 +162,7 @@ class ShardedModel(wrappers.ModelWrapper):
 class _HeadWrapper:
   """Base class of sharded heads; takes its attributes from the head."""
 
-  head: base.FeatureHead | base.ParallelHead
+  head: base.AnyHead
 
   @functools.cached_property
   def taps(self) -> tuple[int, ...]:
@@ -287,6 +287,107 @@ class ShardedParallelHead(_HeadWrapper, base.ParallelHead):
     return self.layout.rows(self.head.likeliest(params, features, num))
 
 
+@components.component
+class ShardedBlockHead(_HeadWrapper, base.BlockHead):
+  """A `BlockHead` whose outputs are sharded over a mesh.
+
+  Attributes:
+    head: the head.
+    layout: how its outputs are sharded.
+  """
+
+  head: base.BlockHead
+  layout: Layout = components.static()
+
+  @functools.cached_property
+  def block_size(self) -> int:
+    """See `BlockHead.block_size`."""
+    return self.head.block_size
+
+  @functools.cached_property
+  def mask_token(self) -> int:
+    """See `BlockHead.mask_token`."""
+    return self.head.mask_token
+
+  @functools.cached_property
+  def first_output(self) -> int:
+    """See `BlockHead.first_output`."""
+    return self.head.first_output
+
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """See `BlockHead.max_length`."""
+    return self.head.max_length
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> base.Cache:
+    """See `BlockHead.init_cache`."""
+    return self.layout.cache(self.head.init_cache(params, batch, size))
+
+  def encode(
+    self,
+    params: base.Params,
+    features: tuple[jax.Array, ...],
+    positions: jax.Array,
+  ) -> base.PendingKV:
+    """See `BlockHead.encode`."""
+    return self.layout.cache(self.head.encode(params, features, positions))
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: base.Cache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: base.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> tuple[jax.Array, base.PendingKV]:
+    """See `BlockHead.extend`."""
+    outputs, pending_kv = self.head.extend(
+      params,
+      cache,
+      tokens,
+      pending_kv=pending_kv,
+      positions=positions,
+      mask=mask,
+    )
+    return self.layout.rows(outputs), self.layout.cache(pending_kv)
+
+  def predict(self, params: base.Params, outputs: jax.Array) -> jax.Array:
+    """See `BlockHead.predict`."""
+    return self.layout.logits(self.head.predict(params, outputs))
+
+  def condition(
+    self, params: base.Params, logits: jax.Array, tokens: jax.Array
+  ) -> jax.Array:
+    """See `BlockHead.condition`."""
+    return self.layout.logits(self.head.condition(params, logits, tokens))
+
+  def commit(
+    self,
+    cache: base.Cache,
+    pending_kv: base.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> base.Cache:
+    """See `BlockHead.commit`."""
+    return self.layout.cache(self.head.commit(cache, pending_kv, path, num))
+
+  def rollback(self, cache: base.Cache, lengths: jax.Array) -> base.Cache:
+    """See `BlockHead.rollback`."""
+    return self.layout.cache(self.head.rollback(cache, lengths))
+
+
+_SHARDED = (
+  ShardedModel,
+  ShardedFeatureHead,
+  ShardedParallelHead,
+  ShardedBlockHead,
+)
+
+
 def lay_out(model: Any, layout: Layout) -> Any:
   """Returns a model or a head whose outputs are sharded over a mesh.
 
@@ -297,10 +398,12 @@ def lay_out(model: Any, layout: Layout) -> Any:
     model: a language model or a head.
     layout: how its outputs are sharded.
   """
-  if isinstance(model, ShardedModel | ShardedFeatureHead | ShardedParallelHead):
+  if isinstance(model, _SHARDED):
     return dataclasses.replace(model, layout=layout)
   if isinstance(model, base.FeatureHead):
     return ShardedFeatureHead(model, layout)
   if isinstance(model, base.ParallelHead):
     return ShardedParallelHead(model, layout)
+  if isinstance(model, base.BlockHead):
+    return ShardedBlockHead(model, layout)
   return ShardedModel(model, layout)

@@ -176,7 +176,7 @@ class Head(NamedTuple):
   """
 
   config: head_config.HeadConfig
-  model: base.FeatureHead | base.ParallelHead
+  model: base.AnyHead
   params: base.Params
 
 

@@ -130,7 +130,8 @@ def _head_config(kind: str) -> head_config.HeadConfig:
     head_dim=4,
     d_ff=12,
   )
-  return heads.configure(kind, target)
+  options = {'markov_rank': 2} if kind == 'dflash' else {}
+  return heads.configure(kind, target, **options)
 
 
 def head(constructor: Constructor) -> Any:
@@ -142,23 +143,16 @@ def head(constructor: Constructor) -> Any:
   kinds: dict[Any, str] = {
     base.FeatureHead: 'eagle',
     base.ParallelHead: 'medusa',
+    base.BlockHead: 'dflash',
   }
   kind = kinds.get(parameter.annotation) if parameter else None
   return kind and heads.head(_head_config(kind))
 
 
-def head_params(
-  small_head: base.FeatureHead | base.ParallelHead,
-) -> base.Params:
-  """Returns random parameters of a head from `head`."""
-  is_eagle = isinstance(small_head, base.FeatureHead)
-  return _head_params('eagle' if is_eagle else 'medusa')
-
-
 @functools.cache
-def _head_params(kind: str) -> base.Params:
-  """Returns random parameters of a small head, with various entries."""
-  params = adapters.init_params(jax.random.key(20), _head_config(kind))
+def head_params(small_head: Any) -> base.Params:
+  """Returns random parameters of a head from `head`, with various entries."""
+  params = adapters.init_params(jax.random.key(20), small_head.config)
   rng = np.random.default_rng(21)
   return jax.tree.map(
     lambda leaf: leaf + np.float32(0.4 * rng.normal(size=leaf.shape)),

@@ -23,6 +23,7 @@ _ROWS, _NUM_COMMITTED, _BUFFER = 3, 2, 16
 # Arguments of the library's drafters in addition to the default ones.
 EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
   drafters.Autoregressive: {'bonus_probs': True},
+  drafters.BlockHeadDrafter: {'bonus_probs': True},
   drafters.DynamicTree: {'num_nodes': 4, 'depth': 2, 'beam': 2},
   drafters.EarlyExit: {'num_layers': 1},
   drafters.FeatureHeadDrafter: {'bonus_probs': True},
@@ -80,9 +81,8 @@ def check_drafter(
   Args:
     drafter_class: the class; it need not be in a table. It receives `model`,
       `topology`, `draft_length`, `sampling`, `drafter` and `drafters`, if it
-      has these parameters, and `head`, if that is annotated as a
-      `base.FeatureHead` or as a `base.ParallelHead`. The vocabulary has 3
-      tokens.
+      has these parameters, and `head`, if that is annotated as a kind of head,
+      such as `base.FeatureHead`. The vocabulary has 3 tokens.
     params: parameters of the drafter; by default those of the model or head
       that it receives.
     **options: arguments of the drafter, in addition to these.
