@@ -1,4 +1,4 @@
-"""Trains EAGLE, EAGLE-3 or Medusa heads on any target's hidden states."""
+"""Trains heads of any kind on any target's hidden states."""
 
 import dataclasses
 import os
@@ -24,6 +24,11 @@ from specjax.training import head_losses
 from specjax.training import loop
 
 _RECIPE = head_losses.Recipe._fields
+# Options of the losses of heads that draft in one call.
+_OPTIONS = {
+  head_config_lib.MedusaConfig: ('decay',),
+  head_config_lib.DFlashConfig: ('num_blocks', 'decay'),
+}
 # Fields of all entries, and further fields of new heads.
 _COMMON = 'recipe', 'training'
 _NEW = 'kind', 'options'
@@ -121,9 +126,10 @@ def _recipe(
   head_config: heads.HeadConfig, recipe: dict[str, Any], location: str
 ) -> dict[str, Any]:
   """Checks the options of the loss, which depend on the kind of the head."""
-  if isinstance(head_config, head_config_lib.MedusaConfig):
-    configs.check_known(recipe, ('decay',), f'{location}: Unknown field')
-    return recipe
+  for kind, options in _OPTIONS.items():
+    if isinstance(head_config, kind):
+      configs.check_known(recipe, options, f'{location}: Unknown field')
+      return recipe
   configs.check_known(recipe, _RECIPE, f'{location}: Unknown field')
   _check_all(recipe, set(_RECIPE) - {'decay'}, location)
   return recipe
@@ -244,6 +250,8 @@ def _loss(
   teacher = adapters.head_logits(teacher_config)
   if isinstance(head, base.ParallelHead):
     return head_losses.medusa(head, drafted, teacher, **recipe)
+  if isinstance(head, base.BlockHead):
+    return head_losses.block_head(head, drafted, teacher, **recipe)
   return head_losses.feature_head(
     head, drafted, teacher, head_losses.Recipe(**recipe)
   )

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import trees
 from specjax.training import losses
 
 # `(params, x) -> logits[..., H]` of the tokens that can be drafted.
@@ -126,6 +127,124 @@ def medusa(
     return total, metrics | {'loss': total}
 
   return loss_fn
+
+
+def block_head(
+  head: base.BlockHead,
+  drafted: Logits,
+  teacher: Logits,
+  num_blocks: int = 64,
+  decay: float = 0.8,
+) -> losses.Loss:
+  """Builds the loss of DFlash and DSpark: KL to the teacher's distributions.
+
+  Blocks begin at random tokens of the text that have a weight. All of them are
+  read at once; each attends to the features before its first token, as in the
+  decode loop, and to itself.
+
+  Args:
+    head: the head; see `feature_head`.
+    drafted: `(params, outputs, tokens) -> logits[B, T, H]`, given the tokens
+      before the predicted ones.
+    teacher: See `feature_head`.
+    num_blocks: number of blocks in each row, `N`.
+    decay: factor on the weight of each predicted token after the first.
+
+  Returns:
+    A loss, with arguments and metrics as those of `feature_head`.
+  """
+  num_steps = head.block_size - head.first_output
+
+  def loss_fn(
+    params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
+  ) -> losses.LossAndMetrics:
+    fixed, teacher_params = frozen
+    params = {**params, **fixed}
+    starts = _block_starts(key, batch, num_blocks)
+    outputs = _read_blocks(head, params, batch, starts)
+    # The teacher's outputs at these tokens predict what the blocks do.
+    at = starts[..., None] + np.arange(num_steps)[None, None]
+    logits = drafted(
+      params,
+      outputs.reshape(len(starts), -1, outputs.shape[-1]),
+      trees.at_entries(batch.tokens, at.reshape(len(starts), -1)),
+    ).reshape(*at.shape, -1)
+    _, log_probs = _teacher_outputs(teacher, teacher_params, batch)
+    weights = _block_weights(fixed, batch, starts, at)
+    total, metrics = jnp.zeros((), jnp.float32), {}
+    for step in range(num_steps):
+      loss, step_metrics = losses.divergence(
+        trees.at_entries(log_probs, at[..., step]),
+        logits[:, :, step],
+        weights[..., step],
+      )
+      total += decay**step * loss
+      metrics[f'acceptance_{step + 1}'] = step_metrics['acceptance']
+    return total, metrics | {'loss': total}
+
+  return loss_fn
+
+
+def _block_starts(key: jax.Array, batch: Any, num: int) -> jax.Array:
+  """Returns `[B, num]` random tokens that have a weight; all different.
+
+  In rows with fewer of them, others follow, whose targets have no weight.
+  """
+  order = jax.random.uniform(key, batch.tokens.shape)
+  return jax.lax.top_k(jnp.where(batch.weights > 0, order, order - 1), num)[1]
+
+
+def _read_blocks(
+  head: base.BlockHead, params: base.Params, batch: Any, starts: jax.Array
+) -> jax.Array:
+  """Returns `[B, N, K, F]` outputs of blocks that begin at `[B, N]` tokens."""
+  (num_rows, num_blocks), size = starts.shape, head.block_size
+  entries = head.encode(params, _features(head.taps, batch), batch.positions)
+  tokens = jnp.pad(
+    trees.at_entries(batch.tokens, starts)[..., None],
+    ((0, 0), (0, 0), (0, size - 1)),
+    constant_values=head.mask_token,
+  )
+  positions = trees.at_entries(batch.positions, starts)[..., None]
+  positions += np.arange(size)[None, None]
+  segments = trees.at_entries(batch.segments, starts)
+  index = np.arange(batch.tokens.shape[1])
+  before = index[None, None] < starts[..., None]
+  before &= batch.segments[:, None] == segments[..., None]
+  block = np.repeat(np.arange(num_blocks), size)
+  within = np.broadcast_to(
+    block[:, None] == block[None], (num_rows, len(block), len(block))
+  )
+  outputs, _ = head.extend(
+    params,
+    None,
+    tokens.reshape(num_rows, -1),
+    pending_kv=entries,
+    positions=positions.reshape(num_rows, -1),
+    mask=jnp.concatenate([before[:, block], within], axis=-1),
+  )
+  outputs = outputs.reshape(*tokens.shape, -1)
+  return outputs[:, :, head.first_output :]
+
+
+def _block_weights(
+  fixed: base.Params, batch: Any, starts: jax.Array, at: jax.Array
+) -> jax.Array:
+  """Returns `[B, N, K]` weights of the teacher's outputs at tokens `at`.
+
+  They are 0 past the end of a block's text, and where the teacher's likeliest
+  token cannot be drafted.
+  """
+  flat = at.reshape(len(at), -1)
+  gather = lambda values: trees.at_entries(values, flat).reshape(at.shape)
+  segments = trees.at_entries(batch.segments, starts)[..., None]
+  is_same_text = (gather(batch.segments) == segments) & (segments >= 0)
+  is_same_text &= at < batch.tokens.shape[1]
+  weights = jnp.where(is_same_text, gather(batch.weights), 0.0)
+  if 'head_rows' in fixed:
+    rows = fixed['head_rows'][gather(batch.best)]
+    weights = jnp.where(rows >= 0, weights, 0.0)
+  return weights
 
 
 class _Targets(NamedTuple):

@@ -1,0 +1,40 @@
+r"""Trains a block head, as in DFlash and DSpark, which drafts in one call.
+
+python -m experiments.main --config=configs/train/heads/dflash.py \
+    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/dflash
+
+See configs/train/heads/eagle.py for the responses and for `:mini`. The papers
+train five layers for blocks of 16 tokens (DFlash) and of 7 (DSpark). For small
+targets, the head has one layer and drafts four tokens.
+"""
+
+from configs.train.heads import eagle
+
+# A token that no text contains.
+_MASK_TOKENS = {'smollm2': 3, 'mini': 0}
+_HEAD_SIZES = {'smollm2': 8000, 'mini': 2048}
+_STEPS = {'smollm2': 6000, 'mini': 4000}
+_TAPS = {'smollm2': (2, 15, 27, -1), 'mini': (1, 2, -1)}
+
+VARIANTS = eagle.VARIANTS
+SMOKE = {'heads.dflash.options.head_size': 64}
+
+
+def get_config(family='smollm2'):
+  """Returns the config for 'smollm2' or 'mini'."""
+  config = eagle.get_config(family)
+  config.training.steps = _STEPS[family]
+  config.heads = {
+    'dflash': {
+      'kind': 'dflash',
+      'options': {
+        'head_size': _HEAD_SIZES[family],
+        'taps': _TAPS[family],
+        'block_size': 4,
+        'mask_token': _MASK_TOKENS[family],
+        'markov_rank': 64,
+      },
+      'recipe': {'num_blocks': 64, 'decay': 0.8},
+    },
+  }
+  return config
