@@ -49,7 +49,7 @@ def predictions(tokens, num_masks, mask):
 
 @functools.partial(jax.jit, static_argnames='num_rounds')
 def rounds_of(round_fn, params, state, num_rounds):
-  """Returns the text before each round, and the probabilities of its draft."""
+  """Returns the text before each round, and its draft with probabilities."""
 
   def step(state, _):
     selected, choice = round_steps.select(round_fn, state)
@@ -57,7 +57,8 @@ def rounds_of(round_fn, params, state, num_rounds):
     tree = round_steps.draft(round_fn, params, current, choice, [0])[0].tree
     texts = state.tokens, state.lengths
     state, info = round_fn(params, state)
-    return state, (*texts, tree.raw_probs, info.num_emitted)
+    draft = tree.tokens, tree.raw_probs
+    return state, (*texts, *draft, info.num_emitted)
 
   return jax.lax.scan(step, state, length=num_rounds)[1]
 
@@ -79,7 +80,7 @@ def largest_error(mask, **attributes):
     decoder.round_fn, decoder.params, decoder.init(sizes.PROMPTS, 24), 8
   )
   errors = []
-  for texts, lengths, probs, _ in zip(*map(np.array, rounds)):
+  for texts, lengths, _, probs, _ in zip(*map(np.array, rounds)):
     for row in (0, 1):
       text = texts[row, : lengths[row]].tolist()
       expected = predictions(text, 2, mask)

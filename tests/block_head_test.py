@@ -1,0 +1,174 @@
+"""A head that drafts a block of tokens in one call: DFlash, DSpark."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import drafters
+from specjax import trees
+from specjax.models import heads
+from tests import arms
+from tests import parallel_test
+from tests import sizes
+from tests import twins
+from tests.decoding import drivers_test
+
+_TAPS = 1, -1
+_MASK = 3
+_KINDS = {
+  'dflash': {'predicts_next': False, 'num_layers': 2},
+  'dspark': {'markov_rank': 3},
+}
+_DEPTH = 3
+
+
+@functools.cache
+def head_of(kind):
+  """Returns a head of the common target, with random parameters."""
+  model, params = arms.TARGET
+  config = heads.configure(
+    'dflash',
+    model.config,
+    taps=_TAPS,
+    mask_token=_MASK,
+    block_size=8,
+    **_KINDS[kind],
+  )
+  begun = heads.begin(jax.random.key(4), config, model.config, params)
+  rng = np.random.default_rng(5)
+  moved = jax.tree.map(
+    lambda leaf: leaf + np.float32(0.2 * rng.normal(size=leaf.shape)),
+    jax.device_get(heads.own_params(config, begun)),
+  )
+  return heads.head(config), {**begun, **moved}
+
+
+def arm_of(kind, topology, temperature=0.0, **options):
+  """Returns an arm with its parameters."""
+  head, params = head_of(kind)
+  sampling = specjax.Sampling(temperature)
+  drafter = drafters.BlockHeadDrafter(head, topology, sampling, **options)
+  verifier = 'greedy' if not temperature else 'maximal'
+  return arms.arm(drafter, params, verifier)
+
+
+@functools.partial(jax.jit, static_argnames='kind')
+def outputs_of(kind, tokens, length):
+  """Returns the logits `[K, V]` of a block at the end of a text `[1, S]`.
+
+  This is the definition: the target reads the text, the head its features, and
+  no cache is involved.
+  """
+  (target, target_params), (head, params) = arms.TARGET, head_of(kind)
+  features = target.extend(target_params, None, tokens).features
+  index = jnp.arange(tokens.shape[1])[None]
+  entries = head.encode(
+    params,
+    tuple(features[tap] for tap in _TAPS),
+    jnp.where(index < length - 1, index, -1),
+  )
+  size = _DEPTH + head.first_output
+  block = jnp.full((1, size), _MASK).at[0, 0].set(tokens[0, length - 1])
+  outputs, _ = head.extend(
+    params,
+    None,
+    block,
+    pending_kv=entries,
+    positions=length - 1 + jnp.arange(size)[None],
+    mask=np.ones((size, tokens.shape[1] + size), bool),
+  )
+  return head.predict(params, outputs)[0, head.first_output :]
+
+
+def largest_error(kind, **attributes):
+  """Compares the probabilities of drafts with the definition.
+
+  Args:
+    kind: a name in `_KINDS`.
+    **attributes: of a twin of the drafter.
+
+  Returns:
+    The largest difference, and how many tokens the rounds emitted.
+  """
+  arm, params = arm_of(kind, trees.chain(_DEPTH), 1.0)
+  arm = arm._replace(drafter=twins.twin(arm.drafter, **attributes))
+  decoder = arms.decoder((arm, params))
+  rounds = parallel_test.rounds_of(
+    decoder.round_fn, decoder.params, decoder.init(sizes.PROMPTS, 24), 8
+  )
+  head, head_params = head_of(kind)
+  errors = []
+  for texts, lengths, drafted, probs, _ in zip(*map(np.array, rounds)):
+    for row in (0, 1):
+      text = np.zeros((1, sizes.BUFFER), np.int32)
+      text[0, : lengths[row]] = texts[row, : lengths[row]]
+      logits = outputs_of(kind, text, lengths[row])
+      last = text[0, lengths[row] - 1]
+      before = np.array([last, *drafted[row, :-1]])[None]
+      expected = head.condition(head_params, logits[None], before)[0]
+      errors.append(np.abs(probs[row] - jax.nn.softmax(expected)).max())
+  return max(errors), np.unique(rounds[-1]).tolist()
+
+
+@pytest.mark.parametrize('kind', _KINDS)
+def test_levels_are_predicted_by_a_block_after_the_features(kind):
+  error, emitted = largest_error(kind)
+  assert error < 1e-5
+  assert len(emitted) > 1  # Some drafts are accepted.
+
+
+def test_an_entry_that_is_lost_is_found():
+  reader = arm_of('dspark', trees.chain(_DEPTH), 1.0)[0].drafter.reader
+  careless = twins.twin(reader, tail_path=lambda lags, index: lags - index)
+  assert largest_error('dspark', reader=careless)[0] > 1e-3
+
+
+@pytest.mark.parametrize('kind', _KINDS)
+@pytest.mark.parametrize('name', ['chain', 'tree'])
+def test_greedy_tokens_are_those_of_plain_decoding(kind, name):
+  topology = {'chain': trees.chain(3), 'tree': parallel_test.TREE}[name]
+  decoder = arms.decoder(arm_of(kind, topology), temperature=0.0)
+  results = decoder.decode(sizes.PROMPTS, sizes.NEW)
+  assert arms.tokens(results) == arms.greedy_tokens()
+  assert sum(result.accepted.sum() for result in results) > 0
+
+
+def test_chains_of_several_lengths_share_a_kv_cache():
+  decoder = arms.decoder(
+    *(arm_of('dspark', trees.chain(length)) for length in (1, 4, 7)),
+    bandit='round_robin',
+    temperature=0.0,
+  )
+  assert len(decoder.round_fn.slots) == 1
+
+
+@pytest.mark.slow
+def test_no_cache_is_copied_in_the_loop():
+  decoder = arms.decoder(arm_of('dspark', trees.chain(3)), temperature=0.0)
+  state, loop = drivers_test.compiled_loop(decoder, sizes.PROMPTS)
+  assert not drivers_test.cache_copies(loop, state)
+
+
+@pytest.mark.parametrize(('kind', 'deepest'), [('dflash', 7), ('dspark', 8)])
+def test_a_tree_deeper_than_a_block_is_refused(kind, deepest):
+  arm_of(kind, trees.chain(deepest))
+  with pytest.raises(ValueError, match=f'depth of at most {deepest}, as the'):
+    arm_of(kind, trees.chain(deepest + 1))
+
+
+@pytest.mark.parametrize(
+  ('options', 'sentence'),
+  [
+    ({'mask_token': 10**6}, 'mask_token must be in'),
+    ({'block_size': 1}, 'block_size must be >= 2, got 1'),
+    ({'num_layers': 0}, 'num_layers must be >= 1, got 0'),
+    ({'markov_rank': -1}, 'markov_rank must be >= 0, got -1'),
+  ],
+)
+def test_a_config_out_of_range_is_refused(options, sentence):
+  with pytest.raises(ValueError, match=sentence):
+    heads.configure('dflash', arms.TARGET[0].config, **options)
