@@ -70,6 +70,8 @@ def _target():
 @functools.cache
 def _head(kind, **options):
   """Returns a head whose parameters are the target's, moved at random."""
+  if kind == 'dflash':
+    options = {'markov_rank': 2, **options}
   config = heads.configure(kind, _TARGET, **options)
   params = heads.begin(jax.random.key(2), config, _TARGET, _target()[1])
   head_params = heads.own_params(config, params)
@@ -82,6 +84,10 @@ def _eagle(*args, kind='eagle', **options):
 
 def _medusa(*args):
   return 'medusa', drafters.Medusa(_head('medusa')[0], *args)
+
+
+def _block(*args):
+  return 'dflash', drafters.BlockHeadDrafter(_head('dflash')[0], *args)
 
 
 def _changed(change, head):
@@ -108,6 +114,7 @@ _DRAFTERS = {
     drafters.Deferred, _eagle(_CHAIN, sampling)
   ),
   'medusa tree': lambda sampling: _medusa(_TREE, sampling),
+  'block tree': lambda sampling: _block(_TREE, sampling),
 }
 _PROMPTS = [[1], [2] * 5, [0, 1, 2, 2, 1, 0, 0], PROMPT]
 
@@ -140,8 +147,13 @@ def _decoder(names, sampling=_GREEDY, **options):
 _HEADS = (
   *('eagle chain', 'eagle tree that may stop', 'eagle3 tree', 'dynamic tree'),
   *('eagle chain in a window', 'eagle chain that reads late', 'medusa tree'),
+  'block tree',
 )
 _ALL = (*_HEADS, 'none')
+_OF_EACH_KIND = (
+  *('eagle chain', 'eagle3 tree', 'dynamic tree', 'medusa tree'),
+  'block tree',
+)
 _SHARING = 'eagle chain', 'eagle tree that may stop', 'dynamic tree'
 
 
@@ -189,7 +201,7 @@ def test_a_head_computes_in_its_type_whatever_that_of_its_target(
   model, target_params = _target()
   in_dtype = functools.partial(loading.in_dtype, dtype=head_dtype)
   pairs = []
-  for name in ('eagle chain', 'eagle3 tree', 'dynamic tree', 'medusa tree'):
+  for name in _OF_EACH_KIND:
     arm, params = _arm(name, _GREEDY)
     head = dataclasses.replace(arm.drafter.head, dtype=head_dtype)
     drafter = dataclasses.replace(arm.drafter, head=head)
@@ -222,7 +234,10 @@ def test_a_head_computes_in_its_type_whatever_that_of_its_target(
 
 @pytest.mark.parametrize(
   'names',
-  [('eagle chain in a window',), ('eagle chain', 'medusa tree')],
+  [
+    ('eagle chain in a window',),
+    ('eagle chain', 'medusa tree', 'block tree'),
+  ],
   ids=['window', 'others'],
 )
 @pytest.mark.slow
@@ -249,6 +264,7 @@ def test_rows_that_are_refilled_forget_who_was_there(names):
     (
       *('eagle chain', 'eagle3 tree', 'dynamic tree', 'medusa tree'),
       *('eagle chain in a window', 'eagle chain that reads late'),
+      'block tree',
     ),
   ],
   ids=['tree', 'others'],
