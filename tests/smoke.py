@@ -26,7 +26,7 @@ MODELS = {
 _HEADS = {
   **dict.fromkeys(('code', 'math', 'qa'), 'eagle'),
   **dict.fromkeys(('summarization', 'translation', 'eagle'), 'eagle'),
-  **{'eagle3': 'eagle3', 'medusa': 'medusa'},
+  **{kind: kind for kind in ('eagle3', 'medusa', 'dflash')},
 }
 
 

@@ -1,5 +1,6 @@
 """The host interface of decoding: lists of prompts in, lists of results out."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -508,7 +509,7 @@ def speculative(
   )
 
 
-_DRAFTERS_OF_HEADS: dict[type, type[base.Drafter]] = {
+_DRAFTERS_OF_HEADS: dict[type, Callable[..., base.Drafter]] = {
   base.FeatureHead: drafters.FeatureHeadDrafter,
   base.ParallelHead: drafters.Medusa,
   base.BlockHead: drafters.BlockHeadDrafter,
@@ -525,7 +526,7 @@ def _make_drafter(
   has_goal = goal is not None
   if draft is None:
     return drafters.NoDrafter()
-  drafter_class: type[base.Drafter] = drafters.Autoregressive
+  drafter_class: Callable[..., base.Drafter] = drafters.Autoregressive
   for kind, kind_drafter in _DRAFTERS_OF_HEADS.items():
     if isinstance(draft, kind):
       drafter_class = kind_drafter

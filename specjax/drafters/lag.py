@@ -226,8 +226,7 @@ class LaggingDrafter(base.Drafter):
   def feature_size(self) -> int | None:
     """The head's; None with a language model."""
     model = self.reader.model
-    is_language_model = isinstance(model, base.LanguageModel)
-    return None if is_language_model else model.feature_size
+    return None if isinstance(model, base.LanguageModel) else model.feature_size
 
   @functools.cached_property
   def vocab_size(self) -> int:

@@ -1,4 +1,4 @@
-"""The head of DFlash in Flax NNX: layers over a block and the target's features.
+"""The head of DFlash in Flax NNX: layers on a block and the target's features.
 
 The target's features at a token are joined and normalized. From the result,
 every layer computes keys and values for its attention, as if it were the
@@ -122,9 +122,7 @@ class DFlash(layers_lib.TokenModel):
     """Returns `[B, T, V]` float32 logits of outputs `[B, T, d_model]`."""
     return self.logits(outputs)
 
-  def predict_drafted(
-    self, outputs: jax.Array, tokens: jax.Array
-  ) -> jax.Array:
+  def predict_drafted(self, outputs: jax.Array, tokens: jax.Array) -> jax.Array:
     """Returns `[B, T, H]` logits of the `H` tokens that can be drafted.
 
     Args:

@@ -150,8 +150,9 @@ class DFlashConfig(_HeadConfig):
   def __post_init__(self):
     super().__post_init__()
     for name, least in _LEAST.items():
-      if getattr(self, name) < least:
-        raise ValueError(f'{name} must be >= {least}, got {getattr(self, name)}.')
+      value = getattr(self, name)
+      if value < least:
+        raise ValueError(f'{name} must be >= {least}, got {value}.')
     last = self.layer.vocab_size - 1
     if not 0 <= self.mask_token <= last:
       raise ValueError(

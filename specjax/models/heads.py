@@ -37,8 +37,8 @@ def configure(
     kind: 'eagle', 'eagle3', 'medusa' or 'dflash'.
     target: the target's config.
     head_size: number of tokens that can be drafted; None for all.
-    **options: other fields of the config. `taps` of 'eagle3' and 'dflash'
-      default to `default_taps`.
+    **options: other fields of the config. `taps` of 'eagle3' default to
+      `default_taps`, and those of 'dflash' also have the last one, -1.
 
   Raises:
     ValueError: the kind is unknown, the target is not a decoder-only
@@ -51,7 +51,9 @@ def configure(
       f'{type(target).__name__}.'
     )
   if kind in ('eagle3', 'dflash'):
-    options = {'taps': default_taps(target.num_layers), **options}
+    last = (-1,) if kind == 'dflash' else ()
+    taps = *default_taps(target.num_layers), *last
+    options = {'taps': taps, **options}
   _check_taps(options.get('taps', (-1,)), target.num_layers)
   layer = dataclasses.replace(
     target, num_layers=1, tie_embeddings=False, head_size=head_size

@@ -237,6 +237,10 @@ DRAFTERS = {
   'deferred eagle tree': lambda: arms.deferred(eagle(TREE)),
   'windowed dynamic tree': lambda: windowed(dynamic_tree()),
   'medusa': medusa,
+  'block head': lambda: head(
+    'dflash',
+    lambda model: drafters.BlockHeadDrafter(model, TREE, arms.GREEDY),
+  ),
 }
 
 

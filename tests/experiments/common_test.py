@@ -294,6 +294,7 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
       for name, noun in (
         ('feature_head', 'head on features'),
         ('medusa', 'set of parallel heads'),
+        ('block_head', 'block head'),
       )
     ),
     ('small:eagle/x', "here: Unknown verifier 'x'"),

@@ -208,6 +208,7 @@ _HEADS = {
   ),
   'eagle3': ('eagle3_first', ('feature_head(eagle3):2.2',)),
   'medusa': ('medusa', ('medusa(medusa):3', 'medusa(medusa):2.2')),
+  'dflash': ('dflash', ('block_head(dflash):3', 'block_head(dflash):2.2')),
 }
 
 

@@ -201,6 +201,7 @@ def test_names_of_parameters_are_text():
     heads.configure('eagle', target),
     heads.configure('eagle3', target, norm_taps=True),
     heads.configure('medusa', target, own_heads=True),
+    heads.configure('dflash', target, num_layers=2, markov_rank=2),
   ]
   for config in configs:
     params = adapters.abstract_params(config)

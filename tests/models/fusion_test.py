@@ -194,7 +194,7 @@ def test_cross_attention_stays_separate():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['eagle', 'eagle3', 'medusa'])
+@pytest.mark.parametrize('kind', ['eagle', 'eagle3', 'medusa', 'dflash'])
 def test_files_of_heads_are_read_to_fused_ones(kind, tmp_path, monkeypatch):
   toys.write_family(tmp_path, {'draft': 0.5})
   toys.write_heads(tmp_path, {kind: kind})
@@ -219,7 +219,8 @@ def test_files_of_heads_are_read_to_fused_ones(kind, tmp_path, monkeypatch):
   models.save_head(head, tmp_path / 'saved')
   loaded_head = loading.load_head(tmp_path / 'saved', fused.target)
   if kind != 'medusa':
-    _assert_equal(loaded_head.params['layer'], head.params['layer'])
+    name = 'layers' if kind == 'dflash' else 'layer'
+    _assert_equal(loaded_head.params[name], head.params[name])
 
 
 def test_checkpoints_hold_separate_projections(tmp_path, monkeypatch):

@@ -33,7 +33,10 @@ _NEW_TOKENS = 16
 _HEADS = {
   'bandit': 'ucb_spec',
   'label': 'heads',
-  'arms': ('feature_head(eagle):eagle', 'medusa(medusa):4'),
+  'arms': (
+    *('feature_head(eagle):eagle', 'medusa(medusa):4'),
+    'block_head(dflash):4',
+  ),
 }
 _OF_THE_BATCH = {
   'bandit': 'ucb_spec',
@@ -188,14 +191,15 @@ def test_eight_devices_say_what_one_says(layout, tmp_path):
 
 
 _HEADS_OF_A_KIND = [
-  heads.head(heads.configure(kind, _CONFIG)) for kind in ('eagle', 'medusa')
+  heads.head(heads.configure(kind, _CONFIG))
+  for kind in ('eagle', 'medusa', 'dflash')
 ]
 
 
 @pytest.mark.parametrize(
   'model',
   [adapters.Transformer(_CONFIG), *_HEADS_OF_A_KIND],
-  ids=['transformer', 'eagle', 'medusa'],
+  ids=['transformer', 'eagle', 'medusa', 'dflash'],
 )
 def test_a_model_that_is_laid_out_already_gets_another_layout(model):
   """So that no output is constrained twice."""

@@ -14,7 +14,6 @@ from configs.train.heads import eagle
 _MASK_TOKENS = {'smollm2': 3, 'mini': 0}
 _HEAD_SIZES = {'smollm2': 8000, 'mini': 2048}
 _STEPS = {'smollm2': 6000, 'mini': 4000}
-_TAPS = {'smollm2': (2, 15, 27, -1), 'mini': (1, 2, -1)}
 
 VARIANTS = eagle.VARIANTS
 SMOKE = {'heads.dflash.options.head_size': 64}
@@ -29,7 +28,6 @@ def get_config(family='smollm2'):
       'kind': 'dflash',
       'options': {
         'head_size': _HEAD_SIZES[family],
-        'taps': _TAPS[family],
         'block_size': 4,
         'mask_token': _MASK_TOKENS[family],
         'markov_rank': 64,

@@ -1,4 +1,4 @@
-"""Reads and writes published heads: EAGLE, EAGLE-3 in two formats, Medusa.
+"""Reads and writes published heads: EAGLE, EAGLE-3, Medusa, DFlash, DSpark.
 
 Parameters that a head shares with its target, the embedding and for some heads
 the output head, are taken from the target. If a file contains a copy of them,
@@ -26,19 +26,32 @@ from specjax.models import heads
 from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 
-_SUFFIXES = {'kernel': 'weight', 'scale': 'weight', 'bias': 'bias'}
+_SUFFIXES = {
+  'kernel': 'weight',
+  'scale': 'weight',
+  'bias': 'bias',
+  'embedding': 'weight',
+}
 _LAYER = {
-  'layer/attention/query': 'self_attn.q_proj',
-  'layer/attention/key': 'self_attn.k_proj',
-  'layer/attention/value': 'self_attn.v_proj',
-  'layer/attention/out': 'self_attn.o_proj',
-  'layer/feed_forward_norm': 'post_attention_layernorm',
-  'layer/feed_forward/gate': 'mlp.gate_proj',
-  'layer/feed_forward/up': 'mlp.up_proj',
-  'layer/feed_forward/down': 'mlp.down_proj',
+  'attention_norm': 'input_layernorm',
+  'attention/query': 'self_attn.q_proj',
+  'attention/query_norm': 'self_attn.q_norm',
+  'attention/key': 'self_attn.k_proj',
+  'attention/key_norm': 'self_attn.k_norm',
+  'attention/value': 'self_attn.v_proj',
+  'attention/out': 'self_attn.o_proj',
+  'feed_forward_norm': 'post_attention_layernorm',
+  'feed_forward/gate': 'mlp.gate_proj',
+  'feed_forward/up': 'mlp.up_proj',
+  'feed_forward/down': 'mlp.down_proj',
 }
 _NORMS = {'token_norm': 'input_layernorm', 'input_norm': 'hidden_norm'}
 _TOP = {'join': 'fc', 'final_norm': 'norm', 'head': 'lm_head'}
+_BLOCK = {
+  'join_norm': 'hidden_norm',
+  'markov_in': 'markov_head.markov_w1',
+  'markov_out': 'markov_head.markov_w2',
+}
 _EMBEDDING = re.compile(r'^(model\.)?embed_tokens\.weight$')
 # Additional names of a head's file.
 FILES = ('medusa_lm_head.safetensors',)
@@ -48,6 +61,11 @@ FIELDS = ('medusa_num_heads', 'speculators_model_type')
 _TO_TARGET, _IS_DRAFTED = 'd2t', 't2d'
 _OUTPUT = 'lm_head.weight'
 _LAYER_IDS = 'eagle_aux_hidden_state_layer_ids'
+# The same of DFlash: inputs of layers, or their outputs.
+_INPUT_IDS, _OUTPUT_IDS = 'aux_hidden_state_layer_ids', 'target_layer_ids'
+# Arrays of DSpark's confidence head, which decides how many tokens a server
+# verifies. No drafter here reads it.
+_CONFIDENCE = 'confidence_head.'
 # Maximum difference of a copy from the target's parameters, which may be
 # quantized: relative, in root mean square. Unrelated weights differ by 1 or
 # more.
@@ -72,6 +90,7 @@ _LAYOUTS = {
   'eagle3': _Layout('eagle3', 'midlayer.'),
   'speculators': _Layout('eagle3', 'layers.0.'),
   'medusa': _Layout('medusa', ''),
+  'dflash': _Layout('dflash', 'layers.'),
 }
 
 
@@ -101,16 +120,17 @@ def read(
   if layout is None:
     raise ValueError(
       'The arrays must be those of a known kind of head (EAGLE, EAGLE-3, '
-      f'speculators or Medusa), got {", ".join(sorted(tensors.shapes)[:6])}.'
+      'speculators, Medusa, DFlash or DSpark), got '
+      f'{", ".join(sorted(tensors.shapes)[:6])}.'
     )
   copies = {name for name in tensors.shapes if _EMBEDDING.search(name)}
   shapes = {n: shape for n, shape in tensors.shapes.items() if n not in copies}
   config = _READERS[layout](fields, shapes, target)
   rows = None
-  drop = set()
+  drop = {name for name in shapes if name.startswith(_CONFIDENCE)}
   if _TO_TARGET in shapes:
     rows = _rows(tensors, config)
-    drop = {_TO_TARGET, _IS_DRAFTED}
+    drop |= {_TO_TARGET, _IS_DRAFTED}
   if 'head' in heads.shared_names(config):
     copies |= {_OUTPUT} & shapes.keys()
   names = _names(config, layout)
@@ -119,7 +139,7 @@ def read(
     {hf_name: shape for hf_name, (_, shape) in names.items()},
   )
   for name in sorted(copies):
-    _check_copy(name, tensors, params)
+    _check_copy(name, tensors, params, rows)
   arrays = {
     name: _transpose(name, jnp.asarray(tensors.read(hf_name), jnp.float32))
     for hf_name, (name, _) in names.items()
@@ -183,6 +203,8 @@ def _layout(
   fields: Mapping[str, Any], shapes: Mapping[str, jax.ShapeDtypeStruct]
 ) -> str | None:
   """Returns the format of a head, or None if the files are not a head's."""
+  if 'hidden_norm.weight' in shapes or 'dflash_config' in fields:
+    return 'dflash'
   if any(name.startswith('midlayer.') for name in shapes):
     return 'eagle3'
   if 'transformer_layer_config' in fields:
@@ -193,12 +215,22 @@ def _layout(
 
 
 def _check_copy(
-  name: str, tensors: weights.Tensors, params: base.Params
+  name: str,
+  tensors: weights.Tensors,
+  params: base.Params,
+  rows: np.ndarray | None,
 ) -> None:
-  """Raises `ValueError` unless an array is a copy of the target's."""
+  """Raises `ValueError` unless an array is a copy of the target's.
+
+  Args:
+    name: name of the array.
+    tensors: the arrays of the head.
+    params: parameters of the target.
+    rows: See `cutting.output_head`.
+  """
   original = params['embedding']['embedding']
   if name == _OUTPUT:
-    original = cutting.output_head(params, None)['kernel'].T
+    original = cutting.output_head(params, rows)['kernel'].T
   copy = tensors.read(name)
   if copy.shape[1:] != original.shape[1:]:
     raise ValueError(
@@ -299,11 +331,89 @@ def _medusa_config(
   )
 
 
+# Settings of block heads with one supported value.
+_ALLOWED_IN_BLOCKS = {
+  'final_logit_softcapping': (None,),
+  'markov_head_type': ('vanilla',),
+  'output_multiplier': (None, 1.0),
+  'projector_type': ('dflash',),
+  'selector_rank': (None,),
+}
+
+
+def _dflash_config(
+  fields: Mapping[str, Any],
+  shapes: Mapping[str, jax.ShapeDtypeStruct],
+  target: config_lib.Config,
+) -> head_config.HeadConfig:
+  """Reads the config of DFlash or DSpark, in any of three formats.
+
+  These are the formats of DFlash's authors (settings in `dflash_config`), of
+  DSpark's (at the top level) and of the library speculators.
+  """
+  layer = fields.get('transformer_layer_config', fields)
+  settings = {**fields, **(fields.get('dflash_config') or {})}
+  for name, allowed in _ALLOWED_IN_BLOCKS.items():
+    value = settings.get(name, allowed[0])
+    if value not in allowed and (name, settings.get('markov_rank')) != (
+      'markov_head_type',
+      0,
+    ):
+      raise ValueError(
+        f'{name} is not supported with the value {value!r}, only with '
+        f'{allowed[-1]!r}.'
+      )
+  if 'sliding_attention' in (layer.get('layer_types') or ()):
+    raise ValueError(
+      "layer_types must be 'full_attention' in a block head, got "
+      "'sliding_attention'."
+    )
+  for name in ('mask_token_id', 'block_size'):
+    if type(settings.get(name)) is not int:
+      raise ValueError(
+        f'config.json of a block head must contain the integer {name}, got '
+        f'{settings.get(name)!r}.'
+      )
+  _check_size(fields, target)
+  names = [settings.get('speculators_model_type', '')]
+  names += settings.get('architectures') or ()
+  is_dspark = any('dspark' in name.lower() for name in names)
+  predicts_next = settings.get('shift_label', is_dspark)
+  size = settings.get('draft_vocab_size')
+  config = heads.configure(
+    'dflash',
+    target,
+    head_size=None if size == target.vocab_size else size,
+    taps=_block_taps(settings),
+    num_layers=layer.get('num_hidden_layers', 1),
+    block_size=settings['block_size'],
+    mask_token=settings['mask_token_id'],
+    predicts_next=bool(settings.get('sample_from_anchor', predicts_next)),
+    markov_rank=settings.get('markov_rank', 0),
+  )
+  return _with_layer(config, layer)
+
+
+def _block_taps(settings: Mapping[str, Any]) -> tuple[int, ...]:
+  """Returns the taps of a block head, which are inputs of layers.
+
+  `target_layer_ids` count outputs, and -1 is the embedding.
+  """
+  inputs, outputs = settings.get(_INPUT_IDS), settings.get(_OUTPUT_IDS)
+  ids = outputs if inputs is None else inputs
+  if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+    raise ValueError(
+      f'{_OUTPUT_IDS} or {_INPUT_IDS} must be a list of integers, got {ids!r}.'
+    )
+  return tuple(i + (inputs is None) for i in ids)
+
+
 _READERS: dict[str, Any] = {
   'eagle': _eagle_config,
   'eagle3': _eagle3_config,
   'speculators': _eagle3_config,
   'medusa': _medusa_config,
+  'dflash': _dflash_config,
 }
 
 
@@ -368,7 +478,8 @@ def _with_layer(
   """
   llama_fields = {'tie_word_embeddings': False, **fields}
   llama_fields |= {'model_type': 'llama', 'num_hidden_layers': 1}
-  bias = fields.get('model_type') == 'qwen2'
+  model_type = fields.get('model_type')
+  is_block_head = isinstance(config, head_config.DFlashConfig)
   layer = architectures.read_config(llama_fields)
   for name in ('vocab_size', 'd_model'):
     value, expected = getattr(layer, name), getattr(config.layer, name)
@@ -380,7 +491,9 @@ def _with_layer(
   assert isinstance(layer, config_lib.TransformerConfig)  # Llama's config.
   layer = dataclasses.replace(
     layer,
-    qkv_bias=layer.qkv_bias or bias,
+    qkv_bias=layer.qkv_bias or model_type == 'qwen2',
+    # Other heads have Llama's layer on a target with normalized queries, too.
+    qk_norm=is_block_head and model_type == 'qwen3',
     tie_embeddings=config.layer.tie_embeddings,
     head_size=config.layer.head_size,
   )
@@ -456,11 +569,28 @@ def _medusa_fields(config: head_config.MedusaConfig) -> dict[str, Any]:
   }
 
 
+def _dflash_fields(config: head_config.DFlashConfig) -> dict[str, Any]:
+  """Returns the fields of a block head, in the format of speculators."""
+  layer = {**_layer_fields(config), 'num_hidden_layers': config.num_layers}
+  return {
+    'speculators_model_type': 'dspark' if config.predicts_next else 'dflash',
+    'draft_vocab_size': config.layer.head_size or config.layer.vocab_size,
+    'target_hidden_size': config.layer.d_model,
+    'block_size': config.block_size,
+    'mask_token_id': config.mask_token,
+    'sample_from_anchor': config.predicts_next,
+    'markov_rank': config.markov_rank,
+    _INPUT_IDS: [*config.taps],
+    'transformer_layer_config': layer,
+  }
+
+
 _WRITERS: dict[str, Any] = {
   'eagle': _eagle_fields,
   'eagle3': _eagle3_fields,
   'speculators': _speculators_fields,
   'medusa': _medusa_fields,
+  'dflash': _dflash_fields,
 }
 
 
@@ -500,10 +630,16 @@ def _modules(config: head_config.HeadConfig, layout: str) -> dict[str, str]:
       names[f'more_heads/{i - 1}'] = f'{i}.{config.num_blocks}'
     return names
   prefix = _LAYOUTS[layout].prefix
-  names = {
-    name: f'{prefix}{hf_name}' for name, hf_name in (_LAYER | _NORMS).items()
-  }
-  names |= _TOP
+  names = dict(_TOP)
+  if isinstance(config, head_config.DFlashConfig):
+    layers = {f'layers/{i}': f'{prefix}{i}.' for i in range(config.num_layers)}
+    names |= _BLOCK
+  else:
+    layers = {'layer': prefix}
+    names |= {name: f'{prefix}{norm}' for name, norm in _NORMS.items()}
+  for layer, hf_layer in layers.items():
+    for name, hf_name in _LAYER.items():
+      names[f'{layer}/{name}'] = f'{hf_layer}{hf_name}'
   for i in range(len(config.taps)):
     names[f'tap_norms/{i}'] = f'fc_norm.{i}'
   return names

@@ -138,7 +138,78 @@ def _medusa(own_heads=True):
   return {'medusa_num_heads': 2, 'medusa_num_layers': 1}, _draw(shapes)
 
 
+_QWEN3 = {**_LLAMA, 'model_type': 'qwen3', 'num_hidden_layers': 2}
+_QWEN3 |= {'head_dim': 4, 'layer_types': ['full_attention'] * 2}
+
+
+def _block(fields, extra=(), layer=_QWEN3):
+  """Returns the files of a block head with two layers and two taps."""
+  norms = 'post_attention_layernorm', 'input_layernorm'
+  shapes = _layer('layers.0.', 8, norms) | _layer('layers.1.', 8, norms)
+  for i, name in ((i, name) for i in range(2) for name in ('q', 'k')):
+    shapes[f'layers.{i}.self_attn.{name}_norm.weight'] = (4,)
+  shapes |= {
+    'fc.weight': (8, 16),
+    'hidden_norm.weight': (8,),
+    'norm.weight': (8,),
+    **dict(extra),
+  }
+  return {**layer, **fields}, _draw(shapes)
+
+
+def _dflash():
+  """In the format of DFlash's authors."""
+  settings = {'target_layer_ids': [1, 5], 'mask_token_id': 12, 'block_size': 4}
+  return _block(
+    {'architectures': ['DFlashDraftModel'], 'dflash_config': settings}
+  )
+
+
+_MARKOV = {
+  'markov_head.markov_w1.weight': (13, 3),
+  'markov_head.markov_w2.weight': (13, 3),
+}
+
+
+def _dspark():
+  """In the format of DSpark's authors, with copies of what is the target's."""
+  settings = {
+    'architectures': ['Qwen3DSparkModel'],
+    'block_size': 4,
+    'mask_token_id': 12,
+    'markov_rank': 3,
+    'markov_head_type': 'vanilla',
+    'target_layer_ids': [-1, 5],
+  }
+  fields, arrays = _block(settings, _MARKOV.items())
+  return fields, arrays | {
+    'embed_tokens.weight': np.asarray(_params()['embedding']['embedding']),
+  }
+
+
+def _block_speculators():
+  """In the format of speculators, with a reduced vocabulary."""
+  fields, arrays = _block(
+    {
+      'speculators_model_type': 'dspark',
+      'block_size': 4,
+      'mask_token_id': 12,
+      'draft_vocab_size': 5,
+      'markov_rank': 3,
+      'sample_from_anchor': True,
+      'aux_hidden_state_layer_ids': [0, 6],
+      'transformer_layer_config': _QWEN3,
+    },
+    (_MARKOV | {'markov_head.markov_w2.weight': (5, 3)}).items(),
+    {},
+  )
+  return fields, _add_draft_vocab(arrays)
+
+
 _FILES = {
+  'dflash': _dflash,
+  'dspark': _dspark,
+  'block speculators': _block_speculators,
   'eagle': _eagle,
   'eagle3': _eagle3,
   'speculators': _speculators,
@@ -244,6 +315,78 @@ def test_an_eagle_head_computes_what_its_authors_does(target, tmp_path):
   up = normal @ weight('mlp.up_proj').T
   x = x + (gate / (1 + np.exp(-gate)) * up) @ weight('mlp.down_proj').T
   np.testing.assert_allclose(outputs[0], x, rtol=2e-4, atol=2e-4)
+
+
+def _normed(x, scale):
+  return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale
+
+
+@pytest.mark.parametrize('name', ['dflash', 'dspark'])
+def test_a_block_head_computes_what_its_authors_does(name, target, tmp_path):
+  """In NumPy: keys and values of features, and a block that sees itself."""
+  fields, arrays = _FILES[name]()
+  head = models.load_head(_write(tmp_path / 'a', fields, arrays), target)
+  assert head.config.taps == {'dflash': (2, 6), 'dspark': (0, 6)}[name]
+  assert head.model.first_output == (name == 'dflash')
+  draw = np.random.default_rng(2)
+  features = [draw.normal(size=(3, 8)).astype(np.float32) for _ in range(2)]
+  tokens = np.array([5, 12, 12])
+  pending = head.model.encode(
+    head.params, [x[None] for x in features], np.arange(3)[None]
+  )
+  outputs, _ = head.model.extend(
+    head.params,
+    None,
+    tokens[None],
+    pending_kv=pending,
+    positions=3 + np.arange(3)[None],
+    mask=np.ones((3, 6), bool),
+  )
+  positions = np.arange(6)[:, None] * 500.0 ** (-np.arange(0, 4, 2) / 4)
+
+  def rotate(y, angles):  # [T, D], halves
+    first, second = np.split(y, 2, axis=-1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate([first * cos - second * sin,
+                           second * cos + first * sin], -1)  # fmt: skip
+
+  joined = np.concatenate(features, axis=1) @ arrays['fc.weight'].T
+  context = _normed(joined, arrays['hidden_norm.weight'])
+  x = np.asarray(target.params['embedding']['embedding'])[tokens]
+  for i in range(2):
+    weight = lambda part, i=i: arrays[f'layers.{i}.{part}.weight']
+    inner = _normed(x, weight('input_layernorm'))
+    both = np.concatenate([context, inner])
+    key = _normed(
+      both @ weight('self_attn.k_proj').T, weight('self_attn.k_norm')
+    )
+    key, value = rotate(key, positions), both @ weight('self_attn.v_proj').T
+    mixed = []
+    for part in np.split(inner @ weight('self_attn.q_proj').T, 2, axis=1):
+      query = rotate(_normed(part, weight('self_attn.q_norm')), positions[3:])
+      scores = np.exp(query @ key.T / 2)
+      mixed.append(scores / scores.sum(-1, keepdims=True) @ value)
+    x = x + np.concatenate(mixed, axis=1) @ weight('self_attn.o_proj').T
+    normal = _normed(x, weight('post_attention_layernorm'))
+    gate = normal @ weight('mlp.gate_proj').T
+    up = normal @ weight('mlp.up_proj').T
+    x = x + (gate / (1 + np.exp(-gate)) * up) @ weight('mlp.down_proj').T
+  expected = _normed(x, arrays['norm.weight'])
+  np.testing.assert_allclose(outputs[0], expected, rtol=2e-4, atol=2e-4)
+  if name == 'dspark':
+    logits = head.model.predict(head.params, outputs)
+    given = head.model.condition(head.params, logits, tokens[None])
+    first = arrays['markov_head.markov_w1.weight'][tokens]
+    bias = first @ arrays['markov_head.markov_w2.weight'].T
+    np.testing.assert_allclose(given - logits, bias[None], rtol=1e-4, atol=1e-5)
+
+
+def test_a_confidence_head_is_not_read(target, tmp_path):
+  fields, arrays = _dspark()
+  expected = models.load_head(_write(tmp_path / 'a', fields, arrays), target)
+  arrays |= _draw({'confidence_head.proj.weight': (1, 11)})
+  head = models.load_head(_write(tmp_path / 'b', fields, arrays), target)
+  jax.tree.map(np.testing.assert_array_equal, head.params, expected.params)
 
 
 _IDS = 'eagle_aux_hidden_state_layer_ids'
@@ -390,6 +533,39 @@ def _drop_array(name):
         eagle_aux_hidden_state_layer_ids=[1, 4, 40]
       ),
       'taps must lie in',
+    ),
+    (
+      'dflash',
+      lambda fields, arrays: fields.update(layer_types=['sliding_attention']),
+      "layer_types must be 'full_attention'",
+    ),
+    (
+      'dflash',
+      lambda fields, arrays: fields['dflash_config'].pop('mask_token_id'),
+      'must contain the integer mask_token_id, got None',
+    ),
+    (
+      'dflash',
+      lambda fields, arrays: fields['dflash_config'].update(mask_token_id=13),
+      r'mask_token must be in \[0, 12\], got 13',
+    ),
+    (
+      'dflash',
+      lambda fields, arrays: fields['dflash_config'].update(
+        target_layer_ids=None
+      ),
+      'target_layer_ids or aux_hidden_state_layer_ids must be a list',
+    ),
+    ('dflash', _drop_array('hidden_norm.weight'), 'hidden_norm.weight'),
+    (
+      'dspark',
+      lambda fields, arrays: fields.update(markov_head_type='rnn'),
+      "markov_head_type is not supported with the value 'rnn'",
+    ),
+    (
+      'dspark',
+      _drop_array('markov_head.markov_w2.weight'),
+      'markov_head.markov_w2.weight is missing',
     ),
     (
       'medusa',
