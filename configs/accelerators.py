@@ -127,8 +127,9 @@ _DRAFTER = {
 _SMALL = drafters.get_config().models.medium.to_dict()
 _HEADS = {
   kind: {'kind': kind, 'head_size': 5200}
-  for kind in ('eagle', 'eagle3', 'medusa')
+  for kind in ('eagle', 'eagle3', 'medusa', 'dflash')
 }
+_ROUND_HEADS = 'eagle', 'dflash'
 # Kinds of kernels in a trace.
 _TRACED = 'product', 'reduction', 'copy', 'host', 'other'
 # Targets, devices, batch sizes and methods, by the argument of the config.
@@ -193,13 +194,20 @@ _TABLES = {
       'none',
       'draft:4',
       'feature_head(eagle):5',
+      'block_head(dflash):5',
       'dynamic_tree(eagle, num_nodes=25, depth=5)',
       'draft:8x4/kseq',
       'draft:8x8/otm',
     ),
     'drafters': {
-      'mini': {'draft': _SMALL, 'eagle': {'kind': 'eagle', 'head_size': 512}},
-      'others': {'draft': _DRAFTER, 'eagle': _HEADS['eagle']},
+      'mini': {
+        'draft': _SMALL,
+        **{kind: {'kind': kind, 'head_size': 512} for kind in _ROUND_HEADS},
+      },
+      'others': {
+        'draft': _DRAFTER,
+        **{kind: _HEADS[kind] for kind in _ROUND_HEADS},
+      },
     },
     'compile': False,
     'run': True,
@@ -366,7 +374,7 @@ _NEW_DRAFTERS = {
   'new_small': 'WORKDIR/d1_drafter/small.safetensors',
   **{
     f'new_{name}': f'WORKDIR/d2_heads/{name}.safetensors'
-    for name in ('eagle', 'eagle3', 'medusa')
+    for name in ('eagle', 'eagle3', 'medusa', 'dflash')
   },
 }
 _RESPONSES = {
@@ -425,6 +433,7 @@ _HEAD_TRAINING = {
     'heads': {
       'eagle': {'training': {'steps': 750}},
       'eagle3': {'training': {'steps': 750}},
+      'dflash': {'training': {'steps': 1500}},
     },
   },
   'small': {
@@ -435,6 +444,10 @@ _HEAD_TRAINING = {
       'eagle3_first': {'options': {'head_size': 512}},
       'eagle3': {'training': {'steps': 4}},
       'medusa': {'options': {'head_size': 512}},
+      'dflash': {
+        'options': {'head_size': 512},
+        'training': {'steps': 8},
+      },
     },
   },
   'command_buffers': False,
@@ -495,7 +508,9 @@ def _decoded(minutes, **fields):
 def _smollm2_methods(prefix=''):
   """Returns methods with SmolLM2's drafters, whose names have a prefix."""
   eagle, eagle3 = f'{prefix}eagle', f'{prefix}eagle3'
-  look_up = () if prefix else ('prompt_lookup:8',)
+  # The family has no block head before one is trained.
+  block_head = f'block_head({prefix}dflash):4'
+  others = (block_head,) if prefix else ('prompt_lookup:8',)
   return (
     'none',
     f'{prefix}small:4',
@@ -504,5 +519,5 @@ def _smollm2_methods(prefix=''):
     f'feature_head({eagle3}):5',
     f'dynamic_tree({eagle3}, num_nodes=25, depth=5)',
     f'medusa({prefix}medusa):4',
-    *look_up,
+    *others,
   )

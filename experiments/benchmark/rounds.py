@@ -25,6 +25,7 @@ from experiments.common import methods as methods_lib
 from specjax import base
 from specjax import components as components_lib
 from specjax import decoding
+from specjax import drafters
 from specjax import families
 from specjax.decoding import timing
 from specjax.drafters import wrapper
@@ -234,6 +235,11 @@ def _drafter_calls(
   length = drafter.topology.depth
   if isinstance(model, base.ParallelHead):
     return _parallel_head_call(model)
+  if isinstance(model, base.BlockHead):
+    return _block_head_call(model, length)
+  if isinstance(drafter, drafters.Parallel):
+    # The tokens that its cache lacks, and mask tokens.
+    return _model_calls(model, [2 + length - 1], slice(1, None))
   if isinstance(model, base.FeatureHead):
     # First the tokens that its cache lacks, then its outputs one by one.
     widths = [drafter.slot.name.tail] + [1] * (length - 1)
@@ -281,6 +287,28 @@ def _parallel_head_call(heads: base.ParallelHead) -> Callable[..., jax.Array]:
     del cache  # Parallel heads have none.
     logits = heads.predict(params, _features(heads, token, 1))
     return _next_token(logits[:, 0])
+
+  return call
+
+
+def _block_head_call(
+  head: base.BlockHead, length: int
+) -> Callable[..., jax.Array]:
+  size, num = length + head.first_output, length + 1
+
+  def call(params, cache, token):
+    shifted_cache = _moved(cache, token)
+    positions = shifted_cache.lengths[:, None] + np.arange(num + size)[None]
+    features = _features(head, token, num)
+    outputs, _ = head.extend(
+      params,
+      shifted_cache,
+      jnp.broadcast_to(token, (len(token), size)),
+      pending_kv=head.encode(params, features, positions[:, :num]),
+      positions=positions[:, num:],
+      mask=np.ones((size, num + size), bool),
+    )
+    return _next_token(head.predict(params, outputs[:, head.first_output :]))
 
   return call
 

@@ -140,7 +140,7 @@ def write_heads(folder: pathlib.Path, kinds: Mapping[str, str]) -> None:
 
   Args:
     folder: folder of the family; heads are written to its subfolder `heads`.
-    kinds: kinds of heads by name: 'eagle', 'eagle3' or 'medusa'.
+    kinds: kinds of heads by name: 'eagle', 'eagle3', 'medusa' or 'dflash'.
   """
   target = families.load(folder).target
   assert isinstance(target.config, config_lib.TransformerConfig)

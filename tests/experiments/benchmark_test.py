@@ -279,16 +279,22 @@ def test_rounds_are_compared(tmp_path, family, monkeypatch):
   assert (tmp_path / log.FILE).read_text() == ''.join(lines)
 
 
+_HEADS = 'eagle', 'eagle3', 'medusa', 'dflash'
+
+
 @pytest.fixture(scope='module', name='heads')
 def _heads(family, tmp_path_factory):
   """A family of heads, whose drafts read features of the target."""
   folder = tmp_path_factory.mktemp('heads')
   shutil.copytree(family, folder, dirs_exist_ok=True)
-  toys.write_heads(folder, dict(zip(*[('eagle', 'eagle3', 'medusa')] * 2)))
+  toys.write_heads(folder, dict(zip(*[_HEADS] * 2)))
   return folder / 'heads'
 
 
-@pytest.mark.parametrize('arm', ['feature_head(eagle3):3', 'medusa(medusa):3'])
+@pytest.mark.parametrize(
+  'arm',
+  ['feature_head(eagle3):3', 'medusa(medusa):3', 'block_head(dflash):3'],
+)
 def test_rounds_of_heads_are_compared_with_their_calls(
   tmp_path, heads, arm, monkeypatch
 ):

@@ -267,7 +267,7 @@ def test_a_part_leaves_out_drafters_that_no_part_has_left(
   config = _suite(tmp_path, {'e_smollm2': part})
   main.run(config, workdir)
   (row,) = results.read(workdir)['rows']
-  names = 'new_eagle, new_eagle3, new_medusa, new_small'
+  names = 'new_dflash, new_eagle, new_eagle3, new_medusa, new_small'
   assert row['state'] == 'left out'
   assert row['message'] == f'There are no files for drafters {names}.'
   for name in ('eagle3', 'medusa'):  # Those of part d2 that were trained.
@@ -288,7 +288,9 @@ def test_a_part_leaves_out_drafters_that_no_part_has_left(
     main.run(config, workdir)
     (row,) = results.read(workdir)['rows']
     assert row['state'] == 'done'
-    message = 'There are no files for drafters new_eagle, new_small.'
+    message = (
+      'There are no files for drafters new_dflash, new_eagle, new_small.'
+    )
     assert row['message'] == message
 
 

@@ -22,7 +22,6 @@ SMOKE = {'heads.dflash.options.head_size': 64}
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
   config = eagle.get_config(family)
-  config.training.steps = _STEPS[family]
   config.heads = {
     'dflash': {
       'kind': 'dflash',
@@ -33,6 +32,7 @@ def get_config(family='smollm2'):
         'markov_rank': 64,
       },
       'recipe': {'num_blocks': 64, 'decay': 0.8},
+      'training': {'steps': _STEPS[family]},
     },
   }
   return config
