@@ -26,6 +26,7 @@ from specjax.decoding import prefill as prefill_lib
 from specjax.decoding import results as results_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
+from specjax.models import transposes
 
 # Numbers of tokens that one call of `append` may add to each row.
 _APPEND_WIDTHS = (16, 64, 256)
@@ -63,7 +64,8 @@ class Decoder:
 
     Args:
       target: the model to sample from.
-      target_params: its parameters.
+      target_params: its parameters. On a CPU, a decoder makes transposed
+        copies of large kernels, see `models.transposes`.
       arms: each arm, with its drafter's parameters.
       bandit: the rule that selects among them; by default, always the first.
       reward: what the bandit learns from; None if it only learns in `stream`,
@@ -86,8 +88,8 @@ class Decoder:
     if max_length < 2:
       raise ValueError(f'max_length must be >= 2, got {max_length}.')
     self._arms = tuple(arm for arm, _ in arms)
-    self._params = state_lib.Params(
-      target_params, tuple(params for _, params in arms)
+    self._params = transposes.add(
+      state_lib.Params(target_params, tuple(params for _, params in arms))
     )
     self._bandit = bandit or bandits.Fixed(len(arms))
     self._stop_tokens = _padded_stop_tokens(stop_tokens)

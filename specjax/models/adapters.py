@@ -25,6 +25,7 @@ from specjax.models import head_config
 from specjax.models import kv_cache
 from specjax.models import medusa_modules
 from specjax.models import transformer_modules
+from specjax.models import transposes
 
 _MODULES: dict[type, Any] = {
   config_lib.TransformerConfig: transformer_modules.Transformer,
@@ -451,11 +452,17 @@ def merge(
 
   Args:
     config: the architecture of a model or of a head.
-    params: its parameters, fused (see `fusion`) or not.
+    params: its parameters, fused (see `fusion`) or not, with transposed copies
+      of kernels (see `transposes`) or without.
     dtype: type of the computations.
   """
-  layers = fusion.fused_layers(params)
-  return nnx.merge(_graph(config, jnp.dtype(dtype), layers), params)
+  graph = _graph(
+    config,
+    jnp.dtype(dtype),
+    fusion.fused_layers(params),
+    transposes.paths(params),
+  )
+  return nnx.merge(graph, params)
 
 
 # Models of a family often have equal configs, and tracing them is slow.
@@ -470,13 +477,17 @@ def _shapes(config: AnyConfig) -> base.Params:
 
 @functools.cache
 def _graph(
-  config: AnyConfig, dtype: jnp.dtype, fused: frozenset[tuple[str, ...]]
+  config: AnyConfig,
+  dtype: jnp.dtype,
+  fused: frozenset[tuple[str, ...]],
+  transposed: frozenset[tuple[str, ...]],
 ) -> nnx.GraphDef[Any]:
   """Returns the structure of a config's modules, without their parameters."""
 
   def build(key: jax.Array) -> nnx.Module:
     model = _MODULES[type(config)](config, nnx.Rngs(key), dtype)
     fusion.fuse_modules(model, fused)
+    transposes.add_to_modules(model, transposed)
     return model
 
   # The key is an abstract argument, so that no values are computed, and no

@@ -6,6 +6,7 @@ They hold parameters only, no state.
 from collections.abc import Callable
 from collections.abc import Iterable
 import functools
+import math
 from typing import Any
 
 from flax import nnx
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 
 from specjax.models import config as config_lib
 from specjax.models import fusion
+from specjax.models import transposes
 
 Config = config_lib.TransformerConfig
 
@@ -111,8 +113,30 @@ def _two_rows(x: jax.Array) -> jax.Array:
   return jnp.broadcast_to(x.reshape(-1), (2, x.size))
 
 
+class Linear(nnx.Linear):
+  """A linear layer that may have a transposed copy of its kernel.
+
+  Attributes:
+    transposed: see `transposes`; there is none unless a decoder has made it.
+  """
+
+  def __call__(self, x: jax.Array, out_sharding: Any = None) -> jax.Array:
+    """Returns `[..., out_features]` of `x` `[..., in_features]`."""
+    weights = getattr(self, transposes.NAME, None)
+    num_rows = math.prod(x.shape[:-1])
+    if (
+      weights is None
+      or self.dtype != jnp.float32
+      or not transposes.is_faster(num_rows, weights)
+    ):
+      return super().__call__(x, out_sharding)
+    rows = x.astype(jnp.float32).reshape(num_rows, -1)
+    y = transposes.multiply(rows, weights[...]).reshape(*x.shape[:-1], -1)
+    return y if self.bias is None else y + self.bias[(None,) * (y.ndim - 1)]
+
+
 # A linear layer that multiplies with `_dot_general`.
-linear = functools.partial(nnx.Linear, dot_general=_dot_general)
+linear = functools.partial(Linear, dot_general=_dot_general)
 
 
 class Norm(nnx.Module):
@@ -219,9 +243,14 @@ def tied_logits(table: nnx.Embed, x: jax.Array) -> jax.Array:
   """
   weights = table.embedding[...].astype(table.dtype)
   multiply = functools.partial(product, 'vd,btd->btv')
-  if x.shape[:2] == (1, 1):
+  num_rows = x.shape[0] * x.shape[1]
+  if num_rows == 1:
     return jax.lax.platform_dependent(
       weights, x, cpu=_tied_logits_of_one_row, default=multiply
+    )
+  if transposes.is_faster(num_rows, weights):
+    return jax.lax.platform_dependent(
+      weights, x, cpu=_tied_logits_of_few_rows, default=multiply
     )
   return multiply(weights, x)
 
@@ -232,6 +261,12 @@ def _tied_logits_of_one_row(weights: jax.Array, x: jax.Array) -> jax.Array:
     return product('vd,rd->rv', weights, _two_rows(x))[None, :1]
   # XLA's product of one row with a transposed table takes twice as long.
   return product('vd,d->v', weights, x[0, 0])[None, None]
+
+
+def _tied_logits_of_few_rows(weights: jax.Array, x: jax.Array) -> jax.Array:
+  """Returns logits `[B, T, table_size]` of a few tokens, on a CPU."""
+  logits = transposes.multiply(x.reshape(-1, x.shape[-1]), weights)
+  return logits.reshape(*x.shape[:2], -1)
 
 
 class TokenModel(nnx.Module):
