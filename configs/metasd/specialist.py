@@ -24,6 +24,7 @@ def get_config(name='code'):
       'tokenizer': 'runs/tokenizer/tokenizer.json',
       'responses': ('runs/specialist_responses/responses.jsonl',),
       'distill_from': 'runs/target/target.safetensors',
+      'loss': 'kl',  # The loss of distillation.
       'train_on_text': False,
       'domain': name,
       'prompt_weight': 0.25,

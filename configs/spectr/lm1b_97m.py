@@ -31,6 +31,7 @@ def get_config():
       'tokenizer': 'runs/lm1b_tokenizer/tokenizer.json',
       'responses': (),
       'distill_from': '',
+      'loss': 'kl',  # The loss of distillation.
       'train_on_text': True,
       'domain': 'all',
       'prompt_weight': 1.0,

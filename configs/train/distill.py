@@ -10,7 +10,8 @@ python -m experiments.main --config=configs/train/distill.py \
 The target belongs to a family or is in a checkpoint directory. A drafter is
 initialized with some of its layers, and its head has the tokens that are
 predicted most often. It shares the target's embedding, which is not stored with
-the drafter.
+the drafter. `--config.loss=acceptance` trains for the acceptance rate instead
+of KL; docs/models.md lists all losses.
 """
 
 import ml_collections
@@ -36,6 +37,7 @@ def get_config():
       'row_length': 512,
       'seed': 0,
       'students': {'small': {'layers': (0, 29), 'head_size': 8000}},
+      'loss': 'kl',
       'stored_as': 'int8',
       'training': {
         'steps': 6000,

@@ -15,6 +15,7 @@ def get_config():
       'tokenizer': 'runs/tokenizer/tokenizer.json',
       'responses': ('runs/responses/responses.jsonl',),
       'distill_from': 'runs/target/target.safetensors',
+      'loss': 'kl',  # The loss of distillation.
       'train_on_text': True,
       'domain': 'all',
       'prompt_weight': 1.0,

@@ -24,6 +24,7 @@ def get_config():
       'tokenizer': 'specjax/families/mini/tokenizer.json',
       'responses': (),
       'distill_from': '',
+      'loss': 'kl',  # The loss of distillation.
       'train_on_text': True,
       # With other English text, as the pairs would be memorized.
       'domain': (

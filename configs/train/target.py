@@ -15,6 +15,7 @@ def get_config():
       'tokenizer': 'runs/tokenizer/tokenizer.json',
       'responses': (),
       'distill_from': '',
+      'loss': 'kl',  # The loss of distillation.
       'train_on_text': True,
       'domain': 'all',
       'prompt_weight': 1.0,

@@ -31,6 +31,7 @@ def run(config, workdir):
   target = family.target
   with configs.error_context('training', config.training):
     training = loop.TrainingConfig(seed=config.seed, **config.training)
+  losses.find(config.loss)
   for name, fields in config.students.items():
     with configs.error_context(f'students.{name}', fields):
       cutting.keep_layers(target.config, target.params, fields['layers'])
@@ -45,7 +46,7 @@ def run(config, workdir):
       workdir.is_incomplete = True
       continue
     draft_config, params = _fit(
-      training, target, outputs, fields, folder, seconds
+      config.loss, training, target, outputs, fields, folder, seconds
     )
     trained[name] = growth.Trained(folder, training)
     workdir.is_incomplete |= not growth.is_complete(trained[name])
@@ -59,6 +60,7 @@ def run(config, workdir):
 
 
 def _fit(
+  loss: str,
   training: loop.TrainingConfig,
   target: families.Model,
   outputs: Any,
@@ -82,7 +84,7 @@ def _fit(
     features = adapters.read_packed(model, params, batch).features[-1]
     return draft_head(params, features)
 
-  loss_fn = losses.taught(forced, head)
+  loss_fn = losses.taught(forced, head, loss)
   params = loop.fit(
     loss_fn,
     trainable,

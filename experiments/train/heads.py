@@ -23,11 +23,11 @@ from specjax.models import heads
 from specjax.training import head_losses
 from specjax.training import loop
 
-_RECIPE = head_losses.Recipe._fields
+_RECIPE = head_losses.Recipe
 # Options of the losses of heads that draft in one call.
 _OPTIONS = {
-  head_config_lib.MedusaConfig: ('decay',),
-  head_config_lib.DFlashConfig: ('num_blocks', 'decay'),
+  head_config_lib.MedusaConfig: ('decay', 'loss'),
+  head_config_lib.DFlashConfig: ('num_blocks', 'decay', 'loss'),
 }
 # Fields of all entries, and further fields of new heads.
 _COMMON = 'recipe', 'training'
@@ -107,6 +107,8 @@ def _parse_entry(config: Any, name: str, target: families.Model) -> _Entry:
   head = _initial_head(config.heads, name, target)
   location = f'heads.{name}.recipe'
   recipe = _recipe(head.config, dict(fields['recipe']), location)
+  with configs.error_context(location, recipe):
+    _loss(head.config, target.config, recipe)
   # A head that continues another one reads the text in another order.
   training = {'seed': config.seed + _stage(config.heads, name)}
   for settings in (config.training, fields.get('training', {})):
@@ -130,8 +132,9 @@ def _recipe(
     if isinstance(head_config, kind):
       configs.check_known(recipe, options, f'{location}: Unknown field')
       return recipe
-  configs.check_known(recipe, _RECIPE, f'{location}: Unknown field')
-  _check_all(recipe, set(_RECIPE) - {'decay'}, location)
+  configs.check_known(recipe, _RECIPE._fields, f'{location}: Unknown field')
+  required = set(_RECIPE._fields) - set(_RECIPE._field_defaults)
+  _check_all(recipe, required, location)
   return recipe
 
 
@@ -252,6 +255,4 @@ def _loss(
     return head_losses.medusa(head, drafted, teacher, **recipe)
   if isinstance(head, base.BlockHead):
     return head_losses.block_head(head, drafted, teacher, **recipe)
-  return head_losses.feature_head(
-    head, drafted, teacher, head_losses.Recipe(**recipe)
-  )
+  return head_losses.feature_head(head, drafted, teacher, _RECIPE(**recipe))

@@ -30,6 +30,7 @@ def prepare(config):
     for name, model in config.models.to_dict().items()
   }
   _training(config)
+  losses.find(config.loss)
   return tokenizer, configs, _rows(config, tokenizer, _are_pairs(configs))
 
 
@@ -37,7 +38,7 @@ def run(config, workdir):
   """Writes `NAME.safetensors` for each model; returns bits per byte."""
   tokenizer, configs, rows = prepare(config)
   pairs = _are_pairs(configs)
-  loss_fn, frozen = _loss(configs, config.distill_from)
+  loss_fn, frozen = _loss(configs, config.distill_from, config.loss)
   params = loop.fit(
     loss_fn,
     {
@@ -129,7 +130,7 @@ def _start(config: Any, name: str, model_config: Any) -> base.Params:
 
 
 def _loss(
-  configs: dict[str, Any], distill_from: str
+  configs: dict[str, Any], distill_from: str, distillation_loss: str
 ) -> tuple[Any, base.Params | None]:
   """Returns the loss of all models, and the target's parameters if needed."""
   # Mixed precision: float32 parameters, bfloat16 computations on accelerators.
@@ -139,7 +140,7 @@ def _loss(
   if distill_from:
     target_config, frozen = checkpoint.load(distill_from)
     target = adapters.teacher_forced(target_config, dtype)
-    loss = lambda model: losses.distillation(model, target)
+    loss = lambda model: losses.distillation(model, target, distillation_loss)
   fns = {
     name: loss(adapters.teacher_forced(model_config, dtype))
     for name, model_config in configs.items()

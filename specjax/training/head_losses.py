@@ -31,17 +31,20 @@ class Recipe(NamedTuple):
       and the others the head's outputs, as in HASS and in EAGLE-3's
       training-time test.
     feature_weight: weight of the distance to the teacher's features.
-    token_weight: weight of KL(teacher || head).
+    token_weight: weight of the loss on tokens.
     noise: amplitude of uniform noise on the features, times 512 over the length
       of the rows.
-    decay: factor on the weight of each step after the first.
+    decay: factor on the weight of each step after the first, or the weights of
+      all steps.
+    loss: the loss on tokens, a name in `losses.LOSSES`.
   """
 
   steps: int
   feature_weight: float
   token_weight: float
   noise: float
-  decay: float = 0.8
+  decay: float | tuple[float, ...] = 0.8
+  loss: str = 'kl'
 
 
 def feature_head(
@@ -64,7 +67,12 @@ def feature_head(
     A loss for a `packing.TaughtBatch`; its `frozen` is a pair of the head's
     parameters that are not trained, and those of the teacher's output head.
     Metrics include an acceptance rate for each step.
+
+  Raises:
+    ValueError: the loss is unknown, or there is not one weight for each step.
   """
+  position_loss = losses.find(recipe.loss)
+  step_weights = losses.weights_by_depth(recipe.decay, recipe.steps)
 
   def loss_fn(
     params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
@@ -74,14 +82,17 @@ def feature_head(
     inputs, pending_kv = _inputs(head, params, batch, recipe, key), None
     teacher_outputs = _teacher_outputs(teacher, teacher_params, batch)
     total, metrics = jnp.zeros((), jnp.float32), {}
-    for step in range(recipe.steps):
+    for step, step_weight in enumerate(step_weights):
       outputs, pending_kv = _read(head, params, batch, step, inputs, pending_kv)
       targets = _targets(fixed, teacher_outputs, batch, step + 1)
       loss, step_metrics = losses.divergence(
-        targets.log_probs, drafted(params, outputs), targets.token_weights
+        position_loss,
+        targets.log_probs,
+        drafted(params, outputs),
+        targets.token_weights,
       )
       distance = _smooth_distance(outputs, targets.features)
-      total += recipe.decay**step * (
+      total += step_weight * (
         recipe.token_weight * loss
         + recipe.feature_weight * losses.mean(distance, targets.weights)
       )
@@ -93,19 +104,30 @@ def feature_head(
 
 
 def medusa(
-  head: base.ParallelHead, drafted: Logits, teacher: Logits, decay: float = 0.8
+  head: base.ParallelHead,
+  drafted: Logits,
+  teacher: Logits,
+  decay: float | tuple[float, ...] = 0.8,
+  loss: str | losses.PositionLoss = 'kl',
 ) -> losses.Loss:
-  """Builds the loss of Medusa's heads: KL to the teacher's distributions.
+  """Builds the loss of Medusa's heads, on the teacher's distributions.
 
   Args:
     head: the heads; see `feature_head`.
     drafted: `(params, features) -> logits[B, T, K, H]` of the heads.
     teacher: See `feature_head`.
-    decay: factor on the weight of each head after the first (Cai et al. 2024).
+    decay: factor on the weight of each head after the first (Cai et al. 2024),
+      or the weights of all heads.
+    loss: See `losses.distillation`.
 
   Returns:
     A loss, with arguments and metrics as those of `feature_head`.
+
+  Raises:
+    ValueError: the loss is unknown, or there is not one weight for each head.
   """
+  position_loss = losses.find(loss)
+  depth_weights = losses.weights_by_depth(decay, head.num_steps)
 
   def loss_fn(
     params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
@@ -115,16 +137,19 @@ def medusa(
     params = {**params, **fixed}
     logits = drafted(params, _features(head.taps, batch))
     teacher_outputs = _teacher_outputs(teacher, teacher_params, batch)
-    total, metrics = jnp.zeros((), jnp.float32), {}
-    for step in range(head.num_steps):
-      # The target itself predicts the next token, the first head the second.
-      targets = _targets(fixed, teacher_outputs, batch, step + 1)
-      loss, step_metrics = losses.divergence(
-        targets.log_probs, logits[:, :, step], targets.token_weights
-      )
-      total += decay**step * loss
-      metrics[f'acceptance_{step + 1}'] = step_metrics['acceptance']
-    return total, metrics | {'loss': total}
+    # The target itself predicts the next token, the first head the second.
+    targets = [
+      _targets(fixed, teacher_outputs, batch, step + 1)
+      for step in range(head.num_steps)
+    ]
+    return losses.divergence_by_depth(
+      position_loss,
+      depth_weights,
+      (
+        (target.log_probs, logits[:, :, step], target.token_weights)
+        for step, target in enumerate(targets)
+      ),
+    )
 
   return loss_fn
 
@@ -134,9 +159,10 @@ def block_head(
   drafted: Logits,
   teacher: Logits,
   num_blocks: int = 64,
-  decay: float = 0.8,
+  decay: float | tuple[float, ...] = 0.8,
+  loss: str | losses.PositionLoss = 'kl',
 ) -> losses.Loss:
-  """Builds the loss of DFlash and DSpark: KL to the teacher's distributions.
+  """Builds the loss of DFlash and DSpark, on the teacher's distributions.
 
   Blocks begin at random tokens of the text that have a weight. All of them are
   read at once; each attends to the features before its first token, as in the
@@ -148,12 +174,19 @@ def block_head(
       before the predicted ones.
     teacher: See `feature_head`.
     num_blocks: number of blocks in each row, `N`.
-    decay: factor on the weight of each predicted token after the first.
+    decay: factor on the weight of each predicted token after the first, or the
+      weights of all of them.
+    loss: See `losses.distillation`.
 
   Returns:
     A loss, with arguments and metrics as those of `feature_head`.
+
+  Raises:
+    ValueError: the loss is unknown, or there is not one weight for each token.
   """
   num_steps = head.block_size - head.first_output
+  position_loss = losses.find(loss)
+  depth_weights = losses.weights_by_depth(decay, num_steps)
 
   def loss_fn(
     params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
@@ -171,16 +204,18 @@ def block_head(
     ).reshape(*at.shape, -1)
     _, log_probs = _teacher_outputs(teacher, teacher_params, batch)
     weights = _block_weights(fixed, batch, starts, at)
-    total, metrics = jnp.zeros((), jnp.float32), {}
-    for step in range(num_steps):
-      loss, step_metrics = losses.divergence(
-        trees.at_entries(log_probs, at[..., step]),
-        logits[:, :, step],
-        weights[..., step],
-      )
-      total += decay**step * loss
-      metrics[f'acceptance_{step + 1}'] = step_metrics['acceptance']
-    return total, metrics | {'loss': total}
+    return losses.divergence_by_depth(
+      position_loss,
+      depth_weights,
+      (
+        (
+          trees.at_entries(log_probs, at[..., step]),
+          logits[:, :, step],
+          weights[..., step],
+        )
+        for step in range(num_steps)
+      ),
+    )
 
   return loss_fn
 

@@ -281,6 +281,12 @@ def test_a_head_learns_on_from_a_file(train_heads, learn, tmp_path):
     ),
     ('options', {'heads': 1}, '^heads.eagle_first.options: .*heads'),
     ('trainings', {}, "eagle_first: Unknown field 'trainings'"),
+    ('recipe.loss', 'l2', "^heads.eagle_first.recipe: Unknown loss 'l2'"),
+    (
+      'recipe.decay',
+      (1.0, 0.5),
+      '^heads.eagle_first.recipe.decay must be a number or have 1 entries',
+    ),
   ],
 )
 def test_an_entry_is_refused_before_the_teacher_reads(

@@ -31,7 +31,7 @@ def get_config(family='smollm2'):
         'mask_token': _MASK_TOKENS[family],
         'markov_rank': 64,
       },
-      'recipe': {'num_blocks': 64, 'decay': 0.8},
+      'recipe': {'num_blocks': 64, 'decay': 0.8, 'loss': 'kl'},
       'training': {'steps': _STEPS[family]},
     },
   }

@@ -32,12 +32,14 @@ ITS_OWN_OUTPUTS = {
   'feature_weight': 0.0,
   'token_weight': 1.0,
   'noise': 0.0,
+  'loss': 'kl',
 }
 _EAGLE_1 = {
   'steps': 1,
   'feature_weight': 1.0,
   'token_weight': 0.1,
   'noise': 0.1,
+  'loss': 'kl',
 }
 
 VARIANTS = tuple(_STEPS)
@@ -58,7 +60,7 @@ def head_config(family, kind, recipe):
     )
   config = distill.get_config()  # The same text.
   config.experiment = 'train.heads'
-  del config.students
+  del config.students, config.loss
   if family == 'mini':
     config.update(_MINI)
   config.training.steps, later_steps = _STEPS[family]

@@ -20,7 +20,7 @@ def get_config(family='smollm2'):
     'medusa': {
       'kind': 'medusa',
       'options': {**options, 'num_steps': 4},
-      'recipe': {'decay': 0.8},
+      'recipe': {'decay': 0.8, 'loss': 'kl'},
     }
   }
   return config
