@@ -88,6 +88,14 @@ class LanguageModel:
     """Number of positions that the model was trained for; None if unlimited."""
     return None
 
+  @functools.cached_property
+  def mask_token(self) -> int | None:
+    """The token that stands for a token to predict.
+
+    None for a model that was not trained to predict several tokens at once.
+    """
+    return None
+
   def init_cache(self, params: Params, batch: int, size: int) -> Cache:
     """Returns an empty KV cache with `size` slots for each of `batch` rows.
 

@@ -16,7 +16,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.training import teacher
 
 
-def compute(config, family: families.Family, workdir, taps=()):
+def compute(config, family: families.Family, workdir, taps=(), unused=()):
   """Computes the target's outputs for the training text.
 
   The text consists of `config.num_texts` examples per domain, and of responses
@@ -27,14 +27,22 @@ def compute(config, family: families.Family, workdir, taps=()):
     family: the target and its tokenizer.
     workdir: the folder of the run.
     taps: layers whose hidden states are kept.
+    unused: tokens that must not be in the text.
 
   Raises:
     limits.OutOfTime: the outputs are not complete by the deadline.
+    ValueError: the text contains an unused token.
   """
+  rows = _rows(config, family.tokenizer)
+  for token in unused:
+    if (rows.tokens[rows.segments >= 0] == token).any():
+      raise ValueError(
+        f'mask_token must not occur in the training text, got {token}.'
+      )
   outputs = teacher.teach(
     family.target.model,
     family.target.params,
-    _rows(config, family.tokenizer),
+    rows,
     os.path.join(workdir, 'teacher'),
     taps=taps,
     batch_size=config.teacher_batch_size,

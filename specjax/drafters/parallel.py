@@ -45,20 +45,28 @@ class Parallel(autoregressive.Autoregressive):
       call.
     stop: see `StaticTreeDrafter`.
     distinct: see `Autoregressive`.
-    mask_token: the token that is read in place of the tokens to predict; the
-      field `pard_token` in the `config.json` of published models.
+    mask_token: the token that is read in place of the tokens to predict; None
+      for that of the model.
 
   Raises:
-    ValueError: the mask token is not in the vocabulary, or the tree is empty.
+    ValueError: the model has no mask token and none is given, the mask token is
+      not in the vocabulary, or the tree is empty.
   """
 
-  mask_token: int = components.static(kw_only=True)
+  mask_token: int | None = components.static(kw_only=True, default=None)
 
   num_calls = 1
   num_levels = 0  # Accepted tokens were read as mask tokens.
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    if self.mask_token is None:
+      object.__setattr__(self, 'mask_token', self.model.mask_token)
+    if self.mask_token is None:
+      raise ValueError(
+        'mask_token must be given for a model that was not trained to predict '
+        'mask tokens, got None.'
+      )
     checks.check_range(
       'mask_token', self.mask_token, 0, self.model.vocab_size - 1
     )

@@ -92,6 +92,11 @@ class Transformer(Computed, base.LanguageModel):
     """Number of positions that the model was trained for."""
     return self.config.max_length
 
+  @property
+  def mask_token(self) -> int | None:
+    """See `LanguageModel.mask_token`."""
+    return self.config.mask_token
+
   def init_cache(
     self, params: base.Params, batch: int, size: int
   ) -> kv_cache.KVCache:

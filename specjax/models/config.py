@@ -129,6 +129,8 @@ class TransformerConfig:
     padded_vocab_size: rows of the embedding table where they exceed `V`; the
       extra logits are cut off.
     max_length: number of positions that the model was trained for.
+    mask_token: the token that stands for a token to predict, if the model was
+      trained to predict several tokens at once (PARD), or None.
   """
 
   vocab_size: int
@@ -163,6 +165,7 @@ class TransformerConfig:
   parallel_residual: bool = False
   padded_vocab_size: int | None = None
   max_length: int = 2048
+  mask_token: int | None = None
 
   def __post_init__(self) -> None:
     check_types(self)
@@ -182,6 +185,13 @@ class TransformerConfig:
     _check_rope_scaling(self)
     if self.head_size is not None:
       _check_head_size(self, self.head_size)
+    if self.mask_token is not None and not (
+      0 <= self.mask_token < self.vocab_size
+    ):
+      raise ValueError(
+        f'mask_token must lie in [0, {self.vocab_size}), the vocabulary, or be '
+        f'None, got {self.mask_token}.'
+      )
     if self.sliding_window is not None and self.sliding_window < 1:
       raise ValueError(
         f'sliding_window must be >= 1 or None, got {self.sliding_window}.'

@@ -42,6 +42,11 @@ class ModelWrapper(base.LanguageModel):
     """See `LanguageModel.max_length`."""
     return self.model.max_length
 
+  @functools.cached_property
+  def mask_token(self) -> int | None:
+    """See `LanguageModel.mask_token`."""
+    return self.model.mask_token
+
   def init_cache(
     self, params: base.Params, batch: int, size: int
   ) -> base.Cache:

@@ -15,6 +15,7 @@ import numpy as np
 
 from specjax import base
 from specjax import trees
+from specjax.training import anchors
 from specjax.training import losses
 
 # `(params, x) -> logits[..., H]` of the tokens that can be drafted.
@@ -193,7 +194,7 @@ def block_head(
   ) -> losses.LossAndMetrics:
     fixed, teacher_params = frozen
     params = {**params, **fixed}
-    starts = _block_starts(key, batch, num_blocks)
+    starts = anchors.choose(key, batch, num_blocks)
     outputs = _read_blocks(head, params, batch, starts)
     # The teacher's outputs at these tokens predict what the blocks do.
     at = starts[..., None] + np.arange(num_steps)[None, None]
@@ -218,15 +219,6 @@ def block_head(
     )
 
   return loss_fn
-
-
-def _block_starts(key: jax.Array, batch: Any, num: int) -> jax.Array:
-  """Returns `[B, num]` random tokens that have a weight; all different.
-
-  In rows with fewer of them, others follow, whose targets have no weight.
-  """
-  order = jax.random.uniform(key, batch.tokens.shape)
-  return jax.lax.top_k(jnp.where(batch.weights > 0, order, order - 1), num)[1]
 
 
 def _read_blocks(
@@ -270,14 +262,10 @@ def _block_weights(
   They are 0 past the end of a block's text, and where the teacher's likeliest
   token cannot be drafted.
   """
-  flat = at.reshape(len(at), -1)
-  gather = lambda values: trees.at_entries(values, flat).reshape(at.shape)
-  segments = trees.at_entries(batch.segments, starts)[..., None]
-  is_same_text = (gather(batch.segments) == segments) & (segments >= 0)
-  is_same_text &= at < batch.tokens.shape[1]
-  weights = jnp.where(is_same_text, gather(batch.weights), 0.0)
+  weights = anchors.weights_at(batch, starts, at)
   if 'head_rows' in fixed:
-    rows = fixed['head_rows'][gather(batch.best)]
+    best = trees.at_entries(batch.best, at.reshape(len(at), -1))
+    rows = fixed['head_rows'][best].reshape(at.shape)
     weights = jnp.where(rows >= 0, weights, 0.0)
   return weights
 

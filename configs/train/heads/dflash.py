@@ -11,7 +11,7 @@ targets, the head has one layer and drafts four tokens.
 from configs.train.heads import eagle
 
 # A token that no text contains.
-_MASK_TOKENS = {'smollm2': 3, 'mini': 0}
+MASK_TOKENS = {'smollm2': 3, 'mini': 0}
 _HEAD_SIZES = {'smollm2': 8000, 'mini': 2048}
 _STEPS = {'smollm2': 6000, 'mini': 4000}
 
@@ -28,7 +28,7 @@ def get_config(family='smollm2'):
       'options': {
         'head_size': _HEAD_SIZES[family],
         'block_size': 4,
-        'mask_token': _MASK_TOKENS[family],
+        'mask_token': MASK_TOKENS[family],
         'markov_rank': 64,
       },
       'recipe': {'num_blocks': 64, 'decay': 0.8, 'loss': 'kl'},

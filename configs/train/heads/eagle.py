@@ -19,7 +19,7 @@ python -m experiments.main --config=configs/train/heads/eagle.py:mini \
 
 from configs.train import distill
 
-_MINI = {
+MINI = {
   'family': 'mini',
   'responses': ('runs/responses/responses.jsonl',),
   'num_texts': {'all': 3000},
@@ -62,7 +62,7 @@ def head_config(family, kind, recipe):
   config.experiment = 'train.heads'
   del config.students, config.loss
   if family == 'mini':
-    config.update(_MINI)
+    config.update(MINI)
   config.training.steps, later_steps = _STEPS[family]
   first = f'{kind}_first'
   config.heads = {

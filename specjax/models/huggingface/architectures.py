@@ -57,6 +57,7 @@ _DECODER = _SIZES | {
     'head_dim', lambda file: file['hidden_size'] // file['num_attention_heads']
   ),
   'rope_theta': _Field('rope_theta', 10000.0),
+  'mask_token': _Field('pard_token', None),
 }
 _QKV_BIAS = {'qkv_bias': _Field('attention_bias', False)}
 _BIASES = _QKV_BIAS | {'out_bias': _Field('attention_bias', False)}
