@@ -1,5 +1,6 @@
 """A model that drafts all levels in one call: PARD."""
 
+import dataclasses
 import functools
 
 import jax
@@ -138,6 +139,23 @@ def test_no_cache_is_copied_in_the_loop():
   decoder = arms.decoder(parallel(trees.chain(3)), temperature=0.0)
   state, loop = drivers_test.compiled_loop(decoder, sizes.PROMPTS)
   assert not drivers_test.cache_copies(loop, state)
+
+
+def test_the_mask_token_is_that_of_the_model():
+  model, _ = arms.DRAFT
+  config = dataclasses.replace(model.config, mask_token=MASK)
+  trained_model = dataclasses.replace(model, config=config)
+  drafter = drafters.Parallel(trained_model, trees.chain(2))
+  assert drafter.mask_token == MASK
+  assert drafter == drafters.Parallel(
+    trained_model, trees.chain(2), mask_token=MASK
+  )
+  other = drafters.Parallel(trained_model, trees.chain(2), mask_token=4)
+  assert other.mask_token == 4
+  with pytest.raises(ValueError, match='^mask_token must be given for a model'):
+    drafters.Parallel(model, trees.chain(2))
+  with pytest.raises(ValueError, match='^mask_token must lie in'):
+    dataclasses.replace(config, mask_token=config.vocab_size)
 
 
 def test_a_mask_token_outside_of_the_vocabulary_is_refused():

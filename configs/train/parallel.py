@@ -5,14 +5,16 @@ python -m experiments.main --config=configs/train/parallel.py \
 python -m experiments.main --config=configs/train/parallel.py:mini \
     --config.data_dir=DATA --workdir=runs/mini_parallel
 
-A drafter of the family learns to predict the tokens in the place of mask tokens,
-which no text contains. See configs/train/heads/eagle.py for the responses. In a
-family, the trained drafter is used as 'parallel(small_parallel):4'.
+A drafter of the family learns to predict further tokens from mask tokens, which
+no text contains. See configs/train/heads/eagle.py for the responses. In the
+folder of the family, the trained drafter is used as
+'parallel(small_parallel):4'.
 """
 
 from configs.train import distill
 from configs.train.heads import dflash
 from configs.train.heads import eagle
+from specjax import registry
 
 _STARTS = {'smollm2': ('small',), 'mini': ('medium', 'small')}
 
@@ -22,6 +24,7 @@ SMOKE = {'students.small_parallel.parallel.depth': 2}
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
+  starts = registry.lookup(_STARTS, 'family', family)
   config = distill.get_config()
   if family == 'mini':
     config.update(eagle.MINI)
@@ -38,6 +41,6 @@ def get_config(family='smollm2'):
         'decay': 0.8,
       },
     }
-    for name in _STARTS[family]
+    for name in starts
   }
   return config

@@ -29,7 +29,8 @@ from specjax.training import loop
 from specjax.training import losses
 from specjax.training import parallel_losses
 
-# The fields of a student: what it is initialized with, and how it drafts.
+# The fields of a student: those of a new one, or the drafter that it begins as;
+# and the options of `parallel_losses.parallel`, if it drafts in one call.
 _NEW = 'layers', 'head_size'
 _START = 'start'
 _PARALLEL = 'parallel'
@@ -45,8 +46,7 @@ def run(config, workdir):
   losses.find(config.loss)
   students = {name: dict(fields) for name, fields in config.students.items()}
   for name, fields in students.items():
-    with configs.error_context(f'students.{name}', fields):
-      _check(family, fields)
+    _check(family, f'students.{name}', fields)
   outputs = teacher_outputs.compute(
     config, family, workdir, unused=_mask_tokens(students)
   )
@@ -101,25 +101,33 @@ class _Student(NamedTuple):
     return *self.shared, *({'head_rows'} & set(self.params))
 
 
-def _check(family: families.Family, fields: dict[str, Any]) -> None:
+def _check(
+  family: families.Family, location: str, fields: dict[str, Any]
+) -> None:
   """Raises `ValueError` for an invalid entry, before the teacher reads."""
-  target = family.target
-  source = (_START,) if _START in fields else _NEW
-  configs.check_known(fields, (*source, _PARALLEL), 'Unknown field')
-  if _START in fields:
-    drafter = registry.lookup(family.drafters, 'start', fields[_START])
-    if not isinstance(drafter.config, config_lib.TransformerConfig):
-      raise ValueError(
-        f'start must be a decoder-only model of the family, got '
-        f'{fields[_START]!r}.'
-      )
-  else:
-    cutting.keep_layers(target.config, target.params, fields['layers'])
-    vocab_size = target.config.vocab_size
-    checks.check_range('head_size', fields['head_size'], 1, vocab_size)
+  config = family.target.config
+  with configs.error_context(location, fields):
+    source = (_START,) if _START in fields else _NEW
+    configs.check_known(fields, (*source, _PARALLEL), 'Unknown field')
+    if _START in fields:
+      _find_start(family, fields[_START])
+    else:
+      cutting.keep_layers(config, family.target.params, fields['layers'])
+      checks.check_range('head_size', fields['head_size'], 1, config.vocab_size)
   if _PARALLEL in fields:
-    with configs.error_context(_PARALLEL, fields[_PARALLEL]):
-      _parallel(target.config, target.config, fields[_PARALLEL], 'kl')
+    options = fields[_PARALLEL]
+    with configs.error_context(f'{location}.{_PARALLEL}', options):
+      _parallel(config, config, options, 'kl')
+
+
+def _find_start(family: families.Family, name: str) -> families.Model:
+  """Returns the drafter that a student begins as; it is decoder-only."""
+  drafter = registry.lookup(family.drafters, 'start', name)
+  if not isinstance(drafter.config, config_lib.TransformerConfig):
+    raise ValueError(
+      f'start must be a decoder-only model of the family, got {name!r}.'
+    )
+  return drafter
 
 
 def _mask_tokens(students: dict[str, Any]) -> list[int]:
@@ -134,8 +142,7 @@ def _initial(
   """Returns a drafter of the family, or a part of its target."""
   target = family.target
   if _START in fields:
-    drafter = family.drafters[fields[_START]]
-    draft_config, params = drafter.config, drafter.params
+    draft_config, _, params = _find_start(family, fields[_START])
     teacher = target.config, target.params
     if 'head_rows' in params:
       tokens = cutting.head_tokens(params['head_rows'])

@@ -134,7 +134,7 @@ class Parallel(autoregressive.Autoregressive):
     output = self.model.extend(
       params,
       cache,
-      jnp.where(offsets[None] > 0, self.mask_token, tokens),
+      jnp.where(offsets[None] > 0, jnp.asarray(self.mask_token), tokens),
       positions=jnp.where(positions >= cache.lengths[:, None], positions, -1),
       mask=offsets[None] <= offsets[:, None],
     )

@@ -197,6 +197,58 @@ def test_a_drafter_is_distilled_and_drafts(tmp_path, family, learn):
   assert draft_result.rounds < plain_result.rounds
 
 
+_PARALLEL = {'start': 'near', 'parallel': {'mask_token': 0, 'depth': 3}}
+
+
+def _learn_parallel(learn, **changes):
+  config = learn('train/parallel')
+  config.students = {'near_parallel': _PARALLEL | changes}
+  return config
+
+
+def test_a_parallel_drafter_is_trained_and_drafts(tmp_path, family, learn):
+  """It begins as a drafter, and its file names the mask token."""
+  main.run(_learn_parallel(learn), tmp_path / 'run')
+  for depth in (2, 3):
+    name = f'acceptance_{depth}'
+    first, last = _first_and_last(tmp_path / 'run' / 'near_parallel', name)
+    assert last > first
+  path = tmp_path / 'run' / 'near_parallel.safetensors'
+  loaded_family = _load_with_drafter(family, path, tmp_path / 'family')
+  drafter = loaded_family.drafters['near_parallel']
+  assert drafter.model.mask_token == 0
+  start = families.load(str(family)).drafters['near']
+  assert drafter.params.keys() == start.params.keys()
+  plain_result = _decode(loaded_family, 'none')
+  draft_result = _decode(loaded_family, 'parallel(near_parallel):3')
+  assert draft_result.tokens == plain_result.tokens
+  assert draft_result.rounds < plain_result.rounds
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'start': 'other'}, "^students.near_parallel.*Unknown start 'other'"),
+    ({'layers': (0,)}, "^students.near_parallel.*Unknown field 'layers'"),
+    (
+      {'parallel': {'mask_token': 0, 'depth': 1}},
+      '^students.near_parallel.parallel.depth must be >= 2, got 1',
+    ),
+    (
+      {'parallel': {'mask_token': 0, 'deep': 2}},
+      "^students.near_parallel.parallel: .*argument 'deep'",
+    ),
+    (
+      {'parallel': {'mask_token': 2, 'depth': 3}},
+      '^mask_token must not occur in the training text, got 2',
+    ),
+  ],
+)
+def test_an_invalid_student_raises(changes, message, learn, tmp_path):
+  with pytest.raises(ValueError, match=message):
+    main.run(_learn_parallel(learn, **changes), tmp_path / 'run')
+
+
 # By kind: the head that is trained first, and the arms.
 _HEADS = {
   'eagle': (
