@@ -149,9 +149,9 @@ def _initial(
       teacher = cutting.narrow_head(*teacher, tokens)
     shared = tuple(
       name
-      for name, tree in params.items()
-      if jax.tree.leaves(tree)[0]
-      is jax.tree.leaves(target.params.get(name, [None]))[0]
+      for name in set(params) & set(target.params)
+      if jax.tree.leaves(params[name])[0]
+      is jax.tree.leaves(target.params[name])[0]
     )
   else:
     tokens = teacher_outputs.frequent(

@@ -6,6 +6,7 @@ import shutil
 
 import ml_collections
 import pytest
+import safetensors
 
 from experiments import main
 from experiments.common import methods
@@ -195,6 +196,28 @@ def test_a_drafter_is_distilled_and_drafts(tmp_path, family, learn):
   )
   assert draft_result.tokens == plain_result.tokens
   assert draft_result.rounds < plain_result.rounds
+
+
+def test_a_distilled_drafter_learns_to_draft_in_one_call(
+  tmp_path, family, learn
+):
+  """Its reduced vocabulary and the embedding of its target are kept."""
+  config = learn('train/distill')
+  config.students = {'cut': {'layers': (0,), 'head_size': 64}}
+  config.training.steps = 3
+  main.run(config, tmp_path / 'run')
+  path = tmp_path / 'run' / 'cut.safetensors'
+  _load_with_drafter(family, path, tmp_path / 'family')
+  config = _learn_parallel(learn, start='cut')
+  config.family = str(tmp_path / 'family')
+  config.training.steps = 3
+  main.run(config, tmp_path / 'parallel')
+  path = tmp_path / 'parallel' / 'near_parallel.safetensors'
+  with safetensors.safe_open(path, framework='numpy') as file:
+    assert not any(name.startswith('embedding') for name in file.keys())
+  loaded_family = _load_with_drafter(family, path, tmp_path / 'both')
+  assert loaded_family.drafters['near_parallel'].config.head_size == 64
+  assert _decode(loaded_family, 'parallel(near_parallel):2').tokens
 
 
 _PARALLEL = {'start': 'near', 'parallel': {'mask_token': 0, 'depth': 3}}
