@@ -149,8 +149,9 @@ def _initial(
       teacher = cutting.narrow_head(*teacher, tokens)
     shared = tuple(
       name
-      for name in set(params) & set(target.params)
-      if jax.tree.leaves(params[name])[0]
+      for name in params
+      if name in target.params
+      and jax.tree.leaves(params[name])[0]
       is jax.tree.leaves(target.params[name])[0]
     )
   else:
