@@ -657,6 +657,14 @@ class Drafter:
     return False
 
   @functools.cached_property
+  def tree_sizes(self) -> tuple[int, ...]:
+    """Numbers of first nodes that hold all valid ones in many rounds.
+
+    The target's call is compiled for each of them.
+    """
+    return (self.topology.num_nodes,)
+
+  @functools.cached_property
   def siblings(self) -> Siblings:
     """How the children of a node are drawn; a chain has no siblings."""
     return Siblings.IID

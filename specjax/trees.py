@@ -319,6 +319,24 @@ def join(
   return Topology(tuple(parents.tolist())), nodes
 
 
+def with_chain(topology: Topology, length: int) -> tuple[Topology, np.ndarray]:
+  """Lets a chain share a tree's deepest path, which is extended if necessary.
+
+  Returns:
+    The tree, whose first nodes are those of the given one, and `[length]` the
+    nodes of the chain.
+  """
+  parents, path = list(topology.parents), []
+  node = int(np.argmax(topology.depths)) if parents else -1
+  while node >= 0:
+    path.insert(0, node)
+    node = parents[node]
+  while len(path) < length:
+    parents.append(path[-1] if path else -1)
+    path.append(len(parents) - 1)
+  return Topology(tuple(parents)), np.array(path[:length], np.int32)
+
+
 def eagle() -> Topology:
   """The tree of EAGLE-1 (Li et al. 2024): 25 nodes, levels 4, 8, 8, 3 and 2."""
   return Topology(

@@ -13,6 +13,7 @@ call, as in `experiments.common.calls`:
     'medusa(heads):4'
     'block_head(dflash):4'
     'dynamic_tree(eagle, num_nodes=30)'
+    'lookup_or(suffix, "small:2", min_match=4):8'
     'early_exit(target, num_layers=6):4'
     'none'                    plain decoding
 
@@ -224,8 +225,10 @@ def _check_drafter(
       _check_model(kind, value, models, f'{location}: {call.name}')
     elif kind in _DRAFTER_TYPES and value is not None:
       entries = (value,) if kind is base.Drafter else value
-      for drafter in _inner_drafters(entries, models, location):
-        _check_drafter(arm._replace(drafter=drafter), tree, models, location)
+      for inner, inner_tree in _inner_arms(
+        arm, tree, entries, models, location
+      ):
+        _check_drafter(inner, inner_tree, models, location)
 
 
 def _check_model(
@@ -271,6 +274,11 @@ def _build_drafter(
   options = components.bind(factory, call, location)
   params: Any = None if path is None else datastore.load(path)
   parts: dict[str, Any] = {}  # Models and drafters that it is composed of.
+  kinds = [p.annotation for p in components.parameters(factory).values()]
+  is_wrapper = [k for k in kinds if k in _DRAFTER_TYPES] == [base.Drafter]
+  # Several drafters are judged without the goal.
+  goal = arm.goal if is_wrapper else None
+  inner_params: list[base.Params] = []
   for name, parameter in components.parameters(factory).items():
     kind, value = parameter.annotation, options.get(name)
     if kind in _NOUNS:
@@ -278,19 +286,17 @@ def _build_drafter(
       parts[name], params = model.model, model.params
     elif kind in _DRAFTER_TYPES and value is not None:
       entries = (value,) if kind is base.Drafter else value
-      # Members of an ensemble are judged without the goal.
-      goal = arm.goal if kind is base.Drafter else None
       members = [
-        _build_drafter(
-          arm._replace(drafter=drafter, goal=goal), tree, pool, location
+        _build_drafter(inner, inner_tree, pool, location)
+        for inner, inner_tree in _inner_arms(
+          arm._replace(goal=goal), tree, entries, pool.models, location
         )
-        for drafter in _inner_drafters(entries, pool.models, location)
       ]
-      if kind is base.Drafter:
-        ((parts[name], params),) = members
-      else:
-        parts[name] = tuple(drafter for drafter, _ in members)
-        params = tuple(member_params for _, member_params in members)
+      inner_params += [member_params for _, member_params in members]
+      built = tuple(drafter for drafter, _ in members)
+      parts[name] = built[0] if kind is base.Drafter else built
+  if inner_params:
+    params = inner_params[0] if is_wrapper else tuple(inner_params)
   providers: dict[Any, Callable[[Any], Any]] = {
     **{name: lambda _, value=value: value for name, value in parts.items()},
     'sampling': lambda value: value or pool.sampling,
@@ -304,14 +310,34 @@ def _build_drafter(
   return components.build(base.Drafter, call, location, providers), params
 
 
-def _inner_drafters(
-  entries: Iterable[Any], models: Iterable[str], location: str
-) -> list[calls.Call]:
-  """Returns the drafters that a drafter is composed of."""
-  return [
-    _drafter(calls.parse(entry, location), models, location)
-    for entry in entries
-  ]
+def _inner_arms(
+  arm: Arm,
+  tree: trees.Topology | None,
+  entries: Iterable[Any],
+  models: Iterable[str],
+  location: str,
+) -> list[tuple[Arm, trees.Topology | None]]:
+  """Returns the drafters that a drafter is composed of, with their trees.
+
+  An entry that names no tree, as in 'small:2', has the tree of the arm.
+  """
+  arms = []
+  for entry in entries:
+    texts = _split(entry) if isinstance(entry, str) else {'drafter': entry}
+    configs.check_known(
+      texts, ('drafter', 'tree'), f'{location}: A drafter inside of another'
+    )
+    call = _drafter(
+      calls.parse(texts['drafter'], location), models, location
+    )
+    inner = arm._replace(drafter=call)
+    if 'tree' in texts:
+      inner = inner._replace(tree=_tree(texts['tree'], location))
+      tree_of_entry = components.build(trees.Topology, inner.tree, location)
+      arms.append((inner, tree_of_entry))
+    else:
+      arms.append((inner, tree))
+  return arms
 
 
 def _find_model(

@@ -170,7 +170,7 @@ def call_widths(drafters: Sequence[base.Drafter]) -> list[int]:
   widths = set()
   for drafter in drafters:
     size, width = drafter.topology.num_nodes, drafter.topology.width
-    widths.add(size)
+    widths |= {*drafter.tree_sizes}
     if drafter.may_stop_early:
       steps = [width * _WIDTH_FACTOR**i for i in range(size.bit_length())]
       widths |= {step for step in (0, *steps) if step < size}

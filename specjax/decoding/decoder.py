@@ -443,11 +443,14 @@ def _shared_slots(
   """Returns `[A]` each arm's slot; drafters of the same parameters share one.
 
   Args:
-    arms: each arm, with its drafter's parameters. Only the same object counts
-      as the same parameters: copies need two caches.
+    arms: each arm, with its drafter's parameters. Only the same arrays count as
+      the same parameters: copies need two caches.
   """
   names = [
-    (arm.drafter.slot.name if arm.drafter.slot else i, id(params))
+    (
+      arm.drafter.slot.name if arm.drafter.slot else i,
+      tuple(map(id, jax.tree.leaves(params))),
+    )
     for i, (arm, params) in enumerate(arms)
   ]
   indices = {name: i for i, name in enumerate(dict.fromkeys(names))}

@@ -10,6 +10,7 @@ from specjax.drafters.dynamic_tree import DynamicTree
 from specjax.drafters.early_exit import EarlyExit
 from specjax.drafters.ensemble import Ensemble
 from specjax.drafters.feature_head import FeatureHeadDrafter
+from specjax.drafters.lookup_or import LookupOr
 from specjax.drafters.medusa import Medusa
 from specjax.drafters.no_drafter import NoDrafter
 from specjax.drafters.parallel import Parallel
@@ -30,6 +31,7 @@ __all__ = [
   'EarlyExit',
   'Ensemble',
   'FeatureHeadDrafter',
+  'LookupOr',
   'Medusa',
   'NoDrafter',
   'Parallel',
@@ -51,6 +53,7 @@ DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'early_exit': EarlyExit,
   'ensemble': Ensemble,
   'feature_head': FeatureHeadDrafter,
+  'lookup_or': LookupOr,
   'medusa': Medusa,
   'none': NoDrafter,
   'parallel': Parallel,

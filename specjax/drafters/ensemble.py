@@ -151,7 +151,7 @@ class Ensemble(base.Drafter):
         member_state,
         member_proposal,
         member_context,
-        _member_outcome(topology, drafted, outcome),
+        member_outcome(topology, drafted, outcome),
         rows,
       )
       for (
@@ -219,12 +219,12 @@ class Ensemble(base.Drafter):
     )
 
 
-def _member_outcome(
+def member_outcome(
   topology: trees.Topology,
   drafted: tuple[jax.Array, jax.Array],
   outcome: base.Outcome,
 ) -> base.Outcome:
-  """Returns the outcome for a member.
+  """Returns the outcome for a member of a joint tree.
 
   Its path is the member's longest one that spells accepted tokens. The tokens
   stay those of the rows; after the path, they are another member's, or the

@@ -19,7 +19,7 @@ _MATCHES_PER_DRAFT = 8
 
 
 @components.component
-class PromptLookup(stateless.StatelessDrafter):
+class PromptLookup(stateless.MatchingDrafter):
   """Copies from the row's prompt and output; it takes no parameters.
 
   A draft is what followed an earlier match of the last tokens: the longest
@@ -51,17 +51,17 @@ class PromptLookup(stateless.StatelessDrafter):
     """The chains."""
     return trees.chains(self.num_drafts, self.draft_length)
 
-  def propose(
+  def look_up(
     self, params: base.Params, context: base.Context
-  ) -> tuple[jax.Array, jax.Array]:
-    """Proposes what followed earlier matches."""
+  ) -> stateless.Lookup:
+    """Returns what followed earlier matches."""
     del params
-    return jax.vmap(self._propose_row)(context.tokens, context.lengths)
+    return jax.vmap(self._look_up_row)(context.tokens, context.lengths)
 
-  def _propose_row(
+  def _look_up_row(
     self, tokens: jax.Array, length: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns `[N]` tokens, and which are valid, for a row of `[S]` tokens."""
+  ) -> stateless.Lookup:
+    """Returns `[N]` tokens after matches in a row of `[S]` tokens."""
     size, num_drafts = len(tokens), self.num_drafts
     matched = matching.match_row(tokens, length, self.max_ngram)
     # As floats, since XLA sorts integers in full on CPU.
@@ -80,4 +80,6 @@ class PromptLookup(stateless.StatelessDrafter):
     draft = jnp.where(is_new[chosen, None], continuations[chosen], 0)
     draft = jnp.pad(draft, ((0, num_drafts - len(chosen)), (0, 0)))
     valid = jnp.pad(is_new[chosen], (0, num_drafts - len(chosen)))
-    return draft.T.ravel(), jnp.tile(valid, self.draft_length)
+    return stateless.Lookup(
+      draft.T.ravel(), jnp.tile(valid, self.draft_length), matched[starts[0]]
+    )

@@ -18,7 +18,7 @@ from specjax.drafters import stateless
 
 
 @components.component
-class Retrieval(stateless.StatelessDrafter):
+class Retrieval(stateless.MatchingDrafter):
   """Drafts what followed the longest match in a `Datastore`.
 
   Its parameters are the `Datastore`, of the target's tokens.
@@ -41,21 +41,22 @@ class Retrieval(stateless.StatelessDrafter):
     checks.check_range('nodes of topology', self.topology.num_nodes, 1)
     checks.check_range('max_match', self.max_match, 1, datastore_lib.DEPTH)
 
-  def propose(
+  def look_up(
     self, params: base.Params, context: base.Context
-  ) -> tuple[jax.Array, jax.Array]:
-    """Proposes the most frequent continuations."""
+  ) -> stateless.Lookup:
+    """Returns the most frequent continuations."""
     matching.check_store(params, 'retrieval')
-    propose_rows = jax.vmap(self._propose_row, in_axes=(None, 0, 0))
-    return propose_rows(params, context.tokens, context.lengths)
+    look_up_rows = jax.vmap(self._look_up_row, in_axes=(None, 0, 0))
+    return look_up_rows(params, context.tokens, context.lengths)
 
-  def _propose_row(
+  def _look_up_row(
     self, store: datastore_lib.Datastore, tokens: jax.Array, length: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns `[N]` tokens, and which are valid, for a row of `[S]` tokens."""
+  ) -> stateless.Lookup:
+    """Returns `[N]` tokens after matches of a row of `[S]` tokens."""
     match = matching.match_corpus(store, tokens, length, self.max_match)
     continuations, exists = matching.corpus_continuations(
       store, match, self.num_samples, self.topology.depth
     )
     weights = exists & (match.length > 0)
-    return matching.vote(continuations, weights, self.topology)
+    draft = matching.vote(continuations, weights, self.topology)
+    return stateless.Lookup(*draft, match.length)

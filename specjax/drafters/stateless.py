@@ -1,6 +1,7 @@
 """Drafters without a state: they read the rows' text and their parameters."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,3 +85,34 @@ class StatelessDrafter(base.Drafter):
       np.arange(num_committed), target.probs
     )
     return state, num_read, acceptance
+
+
+class Lookup(NamedTuple):
+  """What followed a match of each row's last tokens."""
+
+  tokens: jax.Array  # [B, N] int32
+  valid: jax.Array  # [B, N] bool
+  match_length: jax.Array  # [B] int32, tokens of the longest match
+
+
+class MatchingDrafter(StatelessDrafter):
+  """Proposes what followed a match of the row's last tokens.
+
+  A subclass is a component that implements `topology` and `look_up`.
+  """
+
+  def look_up(self, params: base.Params, context: base.Context) -> Lookup:
+    """Finds the longest match of each row, and what followed it.
+
+    Args:
+      params: of the drafter.
+      context: the committed text.
+    """
+    raise NotImplementedError
+
+  def propose(
+    self, params: base.Params, context: base.Context
+  ) -> tuple[jax.Array, jax.Array]:
+    """Proposes what followed the matches."""
+    lookup = self.look_up(params, context)
+    return lookup.tokens, lookup.valid

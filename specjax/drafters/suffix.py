@@ -22,7 +22,7 @@ from specjax.drafters import stateless
 
 
 @components.component
-class Suffix(stateless.StatelessDrafter):
+class Suffix(stateless.MatchingDrafter):
   """Drafts the longer, the longer a match in the row or in a corpus is.
 
   All positions with the longest match, in the row's prompt and output and in
@@ -61,22 +61,22 @@ class Suffix(stateless.StatelessDrafter):
     """The chains."""
     return trees.chains(self.num_drafts, self.draft_length)
 
-  def propose(
+  def look_up(
     self, params: base.Params, context: base.Context
-  ) -> tuple[jax.Array, jax.Array]:
-    """Proposes the continuations of the longest matches."""
+  ) -> stateless.Lookup:
+    """Returns the continuations of the longest matches."""
     if params is not None:
       matching.check_store(params, 'suffix')
-    propose_rows = jax.vmap(self._propose_row, in_axes=(None, 0, 0))
-    return propose_rows(params, context.tokens, context.lengths)
+    look_up_rows = jax.vmap(self._look_up_row, in_axes=(None, 0, 0))
+    return look_up_rows(params, context.tokens, context.lengths)
 
-  def _propose_row(
+  def _look_up_row(
     self,
     store: datastore_lib.Datastore | None,
     tokens: jax.Array,
     length: jax.Array,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns `[N]` tokens, and which are valid, for a row of `[S]` tokens."""
+  ) -> stateless.Lookup:
+    """Returns `[N]` tokens after matches of a row of `[S]` tokens."""
     continuations, matched = self._row_matches(tokens, length)
     if store is not None:
       in_corpus = self._corpus_matches(store, tokens, length)
@@ -87,7 +87,9 @@ class Suffix(stateless.StatelessDrafter):
     draft, valid = matching.vote(continuations, weights, self.topology)
     max_depth = self.factor * longest.astype(jnp.float32)
     within = self.topology.depths.astype(np.float32) <= max_depth
-    return jnp.where(within, draft, 0), valid & within
+    return stateless.Lookup(
+      jnp.where(within, draft, 0), valid & within, longest
+    )
 
   def _row_matches(
     self, tokens: jax.Array, length: jax.Array

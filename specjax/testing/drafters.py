@@ -32,6 +32,7 @@ EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
 # Functions that return parameters of drafters other than single models.
 PARAMS: dict[building.Constructor, Callable[[], base.Params]] = {
   drafters.Ensemble: lambda: (building.table(),) * 2,
+  drafters.LookupOr: lambda: (None, building.table()),
   drafters.Retrieval: lambda: datastore.build(
     [[0, 1, 2, 1, 0, 2, 2, 1]], progress=False
   ),
@@ -80,8 +81,8 @@ def check_drafter(
 
   Args:
     drafter_class: the class; it need not be in a table. It receives `model`,
-      `topology`, `draft_length`, `sampling`, `drafter` and `drafters`, if it
-      has these parameters, and `head`, if that is annotated as a kind of head,
+      `topology`, `draft_length`, `sampling`, `drafter`, `drafters` and
+      `lookup`, if it has these parameters, and `head`, if that is annotated as a kind of head,
       such as `base.FeatureHead`. The vocabulary has 3 tokens.
     params: parameters of the drafter; by default those of the model or head
       that it receives.
@@ -121,6 +122,7 @@ def arguments(
     'head': building.head(drafter_class),
     'drafter': inner,
     'drafters': [inner] * 2,
+    'lookup': drafters.PromptLookup(tree.depth + 1),
   }
   example = EXAMPLES.get(drafter_class, {})
   return building.arguments(drafter_class, defaults, {**example, **options})
