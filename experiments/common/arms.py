@@ -327,9 +327,7 @@ def _inner_arms(
     configs.check_known(
       texts, ('drafter', 'tree'), f'{location}: A drafter inside of another'
     )
-    call = _drafter(
-      calls.parse(texts['drafter'], location), models, location
-    )
+    call = _drafter(calls.parse(texts['drafter'], location), models, location)
     inner = arm._replace(drafter=call)
     if 'tree' in texts:
       inner = inner._replace(tree=_tree(texts['tree'], location))
