@@ -326,7 +326,7 @@ def with_chain(topology: Topology, length: int) -> tuple[Topology, np.ndarray]:
     The tree, whose first nodes are those of the given one, and `[length]` the
     nodes of the chain.
   """
-  parents, path = list(topology.parents), []
+  parents, path = list(topology.parents), list[int]()
   node = int(np.argmax(topology.depths)) if parents else -1
   while node >= 0:
     path.insert(0, node)

@@ -13,7 +13,7 @@ call, as in `experiments.common.calls`:
     'medusa(heads):4'
     'block_head(dflash):4'
     'dynamic_tree(eagle, num_nodes=30)'
-    'lookup_or(suffix, "small:2", min_match=4):8'
+    'lookup_or(suffix, "small:2", min_match=4):8'  'small' has its own tree
     'early_exit(target, num_layers=6):4'
     'none'                    plain decoding
 
@@ -295,6 +295,8 @@ def _build_drafter(
       inner_params += [member_params for _, member_params in members]
       built = tuple(drafter for drafter, _ in members)
       parts[name] = built[0] if kind is base.Drafter else built
+    elif kind is base.Drafter:
+      inner_params.append(None)  # A default drafter takes none.
   if inner_params:
     params = inner_params[0] if is_wrapper else tuple(inner_params)
   providers: dict[Any, Callable[[Any], Any]] = {

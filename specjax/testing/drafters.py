@@ -82,8 +82,8 @@ def check_drafter(
   Args:
     drafter_class: the class; it need not be in a table. It receives `model`,
       `topology`, `draft_length`, `sampling`, `drafter`, `drafters` and
-      `lookup`, if it has these parameters, and `head`, if that is annotated as a kind of head,
-      such as `base.FeatureHead`. The vocabulary has 3 tokens.
+      `lookup`, if it has these parameters, and `head`, if that is annotated as
+      a kind of head, such as `base.FeatureHead`. The vocabulary has 3 tokens.
     params: parameters of the drafter; by default those of the model or head
       that it receives.
     **options: arguments of the drafter, in addition to these.

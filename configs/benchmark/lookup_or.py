@@ -1,0 +1,80 @@
+r"""Lookup where the match is long enough, and a head of SmolLM2 elsewhere.
+
+python -m experiments.main \
+    --config=configs/benchmark/lookup_or.py:DATA/spec_bench.jsonl \
+    --config.data_dir=DATA --workdir=runs/lookup_or
+
+Prompts are decoded one at a time, interleaved with plain decoding. `lookup_or`
+looks up in a round whose match has at least `min_match` tokens (SAM-Decoding,
+Hu et al. 2024); elsewhere, the head `eagle` drafts two tokens, or nothing is
+drafted. `goodput` selects among these thresholds and plain decoding, by the
+measured cost of their rounds and by how often their drafts are accepted.
+"""
+
+import pathlib
+
+import ml_collections
+
+from experiments.common import sweeps
+
+VARIANTS = ('',)  # The argument is a file.
+
+_LOOKUP = 'prompt_lookup(max_ngram=6)'
+_OTHERS = "'feature_head(eagle):2', ", ''
+# Arms by whether the head drafts where no match is long enough.
+_WITH_HEAD, _ALONE = (
+  tuple(
+    f'lookup_or({_LOOKUP}, {other}min_match={num}):4' for num in (1, 2, 3, 4)
+  )
+  for other in _OTHERS
+)
+
+
+def get_config(file=''):
+  """Returns the config.
+
+  Args:
+    file: a JSONL file with further prompts, or ''.
+  """
+  file_prompts = {pathlib.Path(file).stem: {'from': file}} if file else {}
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'compare',
+      'family': 'smollm2/heads',
+      'data_dir': '',  # Its eval files; the shipped prompts by default.
+      'prompts': {'eval': {}, **file_prompts},
+      'prompts_per_domain': 8,
+      'by_domain': True,
+      'methods': (
+        'none',
+        'prompt_lookup:4',
+        'feature_head(eagle):2',
+        'feature_head(eagle):4',
+        *_WITH_HEAD,
+        *_ALONE,
+      ),
+      'arms': ('none', *_WITH_HEAD, *_ALONE),  # Of the bandit.
+      'bandits': ({'bandit': 'goodput', 'label': 'goodput'},),
+      'cost_rounds': 16,  # Rounds that are timed together.
+      'cost_repeats': 3,  # How often they are timed.
+      'batch_size': 1,
+      'repeats': 1,
+      'sampling': {'temperature': 0.0},
+      'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
+      'max_new_tokens': 64,
+      'max_length': 512,
+      'seed': 0,
+      'columns': (
+        'sampling.temperature',
+        'prompts',
+        'domain',
+        'method',
+        'block_efficiency',
+        'block_efficiency_error',
+        'tokens_per_second',
+        'speed_up',
+        'speed_up_error',
+        'same_outputs',
+      ),
+    }
+  )
