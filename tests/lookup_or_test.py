@@ -267,8 +267,7 @@ def test_the_target_scores_as_many_tokens_as_were_drafted():
 
 
 def peeking(drafter):
-  """Returns a drafter that looks up only if the target's likeliest token is
-  drafted: its choice depends on what it has drawn."""
+  """Returns a drafter whose choice depends on the token that it has drawn."""
 
   def draft(keys, params, state, context):
     tree, proposal = drafter.draft(keys, params, state, context)

@@ -217,6 +217,17 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
   assert built_arm.drafter.topology.num_nodes == 6
   assert params == (pool.models['small'].params, None)
   assert built_arm.verifier == verifiers.Ensemble()
+  for text, tree, expected in (
+    ('lookup_or(prompt_lookup, small, min_match=3):4', 4, 'small'),
+    ("lookup_or(prompt_lookup, 'small:6', min_match=3):4", 6, 'small'),
+    ('lookup_or(prompt_lookup, min_match=3):4', 4, None),
+  ):
+    arm = arms.parse(text, _MODELS, 'here')
+    assert arms.parse(str(arm), _MODELS, 'here') == arm
+    built_arm, params = arms.build(arm, pool, 'here')
+    assert built_arm.drafter.topology == trees.chain(tree)
+    assert built_arm.drafter.min_match == 3
+    assert params == (None, expected and pool.models[expected].params)
   cascade = 'small(stop=unsure(0.5)):10~chow(0.5)'
   arm = arms.parse(cascade, _MODELS, 'here')
   built_arm, _ = arms.build(arm, pool, 'here')
