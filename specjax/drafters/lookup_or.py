@@ -1,6 +1,6 @@
 """Lookup where the match is long enough, and another drafter elsewhere.
 
-SAM-Decoding (Hu et al. 2024, arXiv 2411.10666) selects in the same way between
+SAM-Decoding (Hu et al. 2024, arXiv:2411.10666) selects in the same way between
 the continuation of a match and an auxiliary drafter.
 """
 
@@ -158,6 +158,7 @@ class LookupOr(base.Drafter):
     context: base.Context,
   ) -> tuple[base.DraftTree, LookupOrProposal]:
     """Drafts lookups, and calls the other drafter if a row needs it."""
+    assert isinstance(self.lookup, stateless.MatchingDrafter)
     lookup = self.lookup.look_up(params[0], context)
     is_found = lookup.valid[:, 0] & (lookup.match_length >= self.min_match)
     call = functools.partial(
@@ -176,7 +177,8 @@ class LookupOr(base.Drafter):
     def only_look_up() -> tuple[base.DraftTree, LookupOrProposal]:
       return found, LookupOrProposal(
         padding.zeros(inner_shapes),
-        *padding.zeros((shapes.tokens, shapes.valid)),
+        padding.zeros(shapes.tokens),
+        padding.zeros(shapes.valid),
         jnp.zeros_like(is_found),
       )
 
