@@ -132,12 +132,13 @@ class _Bench:
     # All of the target's logits are used.
     target = self.family.target
     call = _model_calls(target.model, [length + 1], slice(None))
-    calls = [self._repeated(call, target.params, state.target)]
+    calls = [self._repeated(call, decoder.params.target, state.target)]
     name = arms_lib.draft_model(method.arms[0], method.location)
     if name is not None:
       model = self.family.drafters[name]
       call = _drafter_calls(model.model, drafter)
-      calls.append(self._repeated(call, model.params, state.drafters[0]))
+      params = decoder.params.drafters[0]
+      calls.append(self._repeated(call, params, state.drafters[0]))
     round_, *model_calls = self._medians(self._rounds(decoder), *calls)
     return [(method.label, round_, sum(model_calls))]
 

@@ -14,6 +14,7 @@ from experiments.common import measure
 from experiments.common import plots
 from experiments.common import prompts as prompts_lib
 from specjax import registry
+from specjax.models import transposes
 
 _COUNTS = 'lengths', 'batch_sizes', 'prefix_length', 'repeats'
 
@@ -66,7 +67,8 @@ def call(model, length, batch_size, prefix_length, seed):
     dtype=np.int32,
   )
   prefix, suffix = np.split(tokens, [prefix_length], axis=1)
-  language_model, params = model.model, model.params
+  # As a decoder has them.
+  language_model, params = model.model, transposes.add(model.params)
   prefill = jax.jit(lambda *args: language_model.prefill(*args)[0])
   cache = prefill(
     params,

@@ -18,6 +18,7 @@ from specjax.compilation import launches
 from specjax.compilation import products
 from specjax.compilation import totals
 from specjax.compilation import traffic
+from specjax.models import transposes
 
 # Minimum number of slots in a window of a KV cache.
 _MIN_SLOTS = 64
@@ -203,11 +204,14 @@ def weight_bytes(params: Any) -> int:
   """Returns the bytes of the weights that a model call reads.
 
   An embedding that is not the output head is not included: a call reads only
-  some of its rows.
+  some of its rows. A kernel and its transposed copy count once.
 
   Args:
-    params: the parameters of a model, or of a drafter.
+    params: the parameters of a model or of a drafter, or a tuple of them.
   """
+  if type(params) is tuple:
+    return sum(map(weight_bytes, params))
+  params = transposes.remove(params)
   if isinstance(params, dict) and 'head' in params:
     params = {name: params[name] for name in params if name != 'embedding'}
   return _matrix_bytes(params)

@@ -88,9 +88,7 @@ class Decoder:
     if max_length < 2:
       raise ValueError(f'max_length must be >= 2, got {max_length}.')
     self._arms = tuple(arm for arm, _ in arms)
-    self._params = transposes.add(
-      state_lib.Params(target_params, tuple(params for _, params in arms))
-    )
+    self._params = _with_copies(target_params, arms)
     self._bandit = bandit or bandits.Fixed(len(arms))
     self._stop_tokens = _padded_stop_tokens(stop_tokens)
     self.round_fn = round_lib.make_round(
@@ -435,6 +433,25 @@ class Decoder:
 
 
 _prefill = jax.jit(prefill_lib.prefill)
+
+
+def _with_copies(
+  target_params: base.Params, arms: Sequence[tuple[base.Arm, base.Params]]
+) -> state_lib.Params:
+  """Returns the parameters of a decoder, with `transposes` of kernels.
+
+  Arms with the same parameters keep the same object, by which costs are shared.
+  """
+  drafters = {
+    id(params): jax.tree.map(
+      transposes.add, params, is_leaf=lambda node: isinstance(node, dict)
+    )
+    for _, params in arms
+  }
+  return state_lib.Params(
+    transposes.add(target_params),
+    tuple(drafters[id(params)] for _, params in arms),
+  )
 
 
 def _shared_slots(

@@ -78,19 +78,26 @@ def add(params: base.Params) -> base.Params:
   parameters share them. Kernels on several devices get none.
 
   Args:
-    params: nested dicts, tuples and arrays, which are not modified.
+    params: nested dicts and arrays, which are not modified.
+
+  Returns:
+    The argument itself if it has no such kernel.
   """
-  if isinstance(params, tuple):
-    children = [add(child) for child in params]
-    is_named = hasattr(params, '_fields')
-    return type(params)(*children) if is_named else tuple(children)
   if not isinstance(params, dict):
     return params
   added = {name: add(child) for name, child in params.items()}
   kernel: Any = params.get('kernel')
   if _is_worthwhile(kernel):
     added[NAME] = _transposed(kernel)
-  return added
+  is_same = all(added.get(name) is params.get(name) for name in added)
+  return params if is_same else added
+
+
+def remove(params: base.Params) -> base.Params:
+  """Returns parameters without the copies of `add`."""
+  if not isinstance(params, dict):
+    return params
+  return {name: remove(child) for name, child in params.items() if name != NAME}
 
 
 def paths(params: base.Params) -> frozenset[tuple[str, ...]]:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import drafters as drafters_lib
 from specjax import trees
+from specjax.compilation import programs
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import fusion
@@ -77,6 +79,10 @@ def test_large_kernels_get_copies_and_others_do_not(params):
   layer = added['layers']['1']['feed_forward']['up']
   np.testing.assert_array_equal(layer['transposed'], layer['kernel'].T)
   assert _copies(params) == []  # The argument is not modified.
+  same = transposes.remove(added)
+  assert jax.tree.structure(same) == jax.tree.structure(params)
+  assert transposes.add(same['final_norm']) is same['final_norm']
+  assert programs.weight_bytes(added) == programs.weight_bytes(params)
   halved = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
   assert _copies(transposes.add(halved)) == []
 
@@ -102,8 +108,12 @@ def test_decoders_share_copies_which_their_kernels_outlive():
   )
   up = lambda p: p.target['layers']['0']['feed_forward']['up']
   assert up(first)['transposed'] is up(second)['transposed']
+  drafter = drafters_lib.Autoregressive(_MODEL, trees.chain(1), arms.GREEDY)
+  twice = [arms.arm(drafter, params, 'greedy')] * 2
+  drafters = specjax.Decoder(_MODEL, params, twice).params.drafters
+  assert drafters[0] is drafters[1]
   assert len(transposes._copies) == before + 6
-  del first, second, params
+  del first, second, params, twice, drafters
   gc.collect()
   assert len(transposes._copies) == before
 
