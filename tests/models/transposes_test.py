@@ -108,8 +108,8 @@ def test_decoders_share_copies_which_their_kernels_outlive():
   )
   up = lambda p: p.target['layers']['0']['feed_forward']['up']
   assert up(first)['transposed'] is up(second)['transposed']
-  drafter = drafters_lib.Autoregressive(_MODEL, trees.chain(1), arms.GREEDY)
-  twice = [arms.arm(drafter, params, 'greedy')] * 2
+  drafter = drafters_lib.Autoregressive(_MODEL, trees.chain(1))
+  twice = [arms.arm(drafter, params, 'maximal')] * 2
   drafters = specjax.Decoder(_MODEL, params, twice).params.drafters
   assert drafters[0] is drafters[1]
   assert len(transposes._copies) == before + 6
