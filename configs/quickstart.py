@@ -35,7 +35,6 @@ _FAMILIES = {
       'prompt_lookup:4',
       'feature_head(eagle):2',
       'feature_head(eagle):4',
-      "lookup_or(prompt_lookup, 'feature_head(eagle):2', min_match=2):4",
     ),
     'shown_method': 'feature_head(eagle):4',
     'shown_prompt': (
