@@ -33,10 +33,7 @@ _NEW_TOKENS = 16
 _HEADS = {
   'bandit': 'ucb_spec',
   'label': 'heads',
-  'arms': (
-    *('feature_head(eagle):eagle', 'medusa(medusa):4'),
-    'block_head(dflash):4',
-  ),
+  'arms': ('feature_head(eagle):eagle', 'medusa(medusa):4'),
 }
 _OF_THE_BATCH = {
   'bandit': 'ucb_spec',
