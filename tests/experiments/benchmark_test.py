@@ -423,7 +423,7 @@ def test_a_peer_that_is_not_installed(tmp_path, family, monkeypatch):
 def test_llama_cpp_needs_a_file_of_its_own(tmp_path, family):
   pytest.importorskip('llama_cpp')
   config = _config('peer', family, _PEER | {'peers': ('llama.cpp',)})
-  with pytest.raises(ValueError, match='must be of a GGUF file for the peer'):
+  with pytest.raises(ValueError, match='must be a GGUF file for the peer'):
     main.run(config, tmp_path / 'run')
 
 
