@@ -53,7 +53,7 @@ def get_config(file=''):
         *_WITH_HEAD,
         *_ALONE,
       ),
-      'arms': ('none', *_WITH_HEAD, *_ALONE),  # Of the bandit.
+      'arms': ('none', *_WITH_HEAD, *_ALONE),  # For the bandit.
       'bandits': ({'bandit': 'goodput', 'label': 'goodput'},),
       'cost_rounds': 16,  # Rounds that are timed together.
       'cost_repeats': 3,  # How often they are timed.

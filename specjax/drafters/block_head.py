@@ -18,11 +18,9 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import buckets
 from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -101,16 +99,10 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
     After the drafter's own rounds, the hidden states at `depth + 1` tokens at
     most are missing. On CPUs, no more are read than that.
     """
-    tail = self.reader.tail
-    num_missing = self._lag(state, context).max()
-    read = functools.partial(self._read, params, state, context)
-    outputs, pending = jax.lax.platform_dependent(
-      cpu=lambda: buckets.switch_bucket(
-        sorted({self.topology.depth + 1, tail}),
-        jnp.minimum(num_missing, tail),
-        read,
-      ),
-      default=lambda: read(tail),
+    outputs, pending = lag.read_missing(
+      (self.topology.depth + 1, self.reader.tail),
+      self._lag(state, context).max(),
+      functools.partial(self._read, params, state, context),
     )
     logits = self.head.predict(params, outputs)
 

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import buckets
 from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -106,11 +105,8 @@ class HeadReader(lag.Reader):
       entries = self.read(params, cache, context, num)
       return entries.outputs, entries.pending
 
-    outputs, pending = jax.lax.platform_dependent(
-      cpu=lambda: buckets.switch_bucket(
-        sorted({depth + 1, self.tail}), jnp.minimum(lags.max(), self.tail), read
-      ),
-      default=lambda: read(self.tail),
+    outputs, pending = lag.read_missing(
+      (depth + 1, self.tail), lags.max(), read
     )
     last = trees.at_entries(outputs, lags - 1)
     exists = np.arange(self.tail)[None] < lags

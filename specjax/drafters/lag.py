@@ -18,6 +18,8 @@ A reader whose nodes are read again once they are accepted commits only the
 tail.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
 import functools
 from typing import Any
 from typing import ClassVar
@@ -29,6 +31,7 @@ import numpy as np
 
 from specjax import allocation
 from specjax import base
+from specjax import buckets
 from specjax import ordering
 from specjax import sampling as sampling_lib
 from specjax.drafters import acceptance_estimate
@@ -45,6 +48,30 @@ def tail_of_draft(depth: int) -> int:
   than eight, so that drafters of up to seven levels share a cache.
   """
   return max(depth + 1, _MIN_TAIL)
+
+
+def read_missing(
+  widths: Iterable[int], num_missing: jax.Array, read: Callable[[int], Any]
+) -> Any:
+  """Returns `read(num)`, where `num` entries are enough for all rows.
+
+  On CPUs, it is the smallest sufficient width. Elsewhere it is the largest: a
+  few entries take as long as one does, and a choice in the program would take
+  longer.
+
+  Args:
+    widths: numbers of entries; the largest is a reader's tail.
+    num_missing: `[]` entries that the row with the longest lag is missing.
+    read: reads up to a number of entries; returns a pytree.
+  """
+  ascending = sorted({*widths})
+  tail = ascending[-1]
+  return jax.lax.platform_dependent(
+    cpu=lambda: buckets.switch_bucket(
+      ascending, jnp.minimum(num_missing, tail), read
+    ),
+    default=lambda: read(tail),
+  )
 
 
 class ReadEntries(NamedTuple):

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import buckets
 from specjax import checks
 from specjax import components
 from specjax.drafters import autoregressive
@@ -90,14 +89,10 @@ class Parallel(autoregressive.Autoregressive):
     often two. On CPUs, no more are read than are missing; elsewhere, a few
     tokens take as long as one does.
     """
-    tail = self.reader.tail
-    read = functools.partial(self._read, params, state, context)
-    num_missing = jnp.minimum((context.lengths - state.lengths).max(), tail)
-    logits, pending = jax.lax.platform_dependent(
-      cpu=lambda: buckets.switch_bucket(
-        sorted({2, self.topology.depth + 1, tail}), num_missing, read
-      ),
-      default=lambda: read(tail),
+    logits, pending = lag.read_missing(
+      (2, self.topology.depth + 1, self.reader.tail),
+      self._lag(state, context).max(),
+      functools.partial(self._read, params, state, context),
     )
     levels = [
       tree_drafting.predict(logits[:, depth, None], self.sampling)

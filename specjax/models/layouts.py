@@ -180,17 +180,11 @@ class _HeadWrapper:
     return self.head.vocab_size
 
 
-@components.component
-class ShardedFeatureHead(_HeadWrapper, base.FeatureHead):
-  """A `FeatureHead` whose outputs are sharded over a mesh.
+class _CachedHeadWrapper(_HeadWrapper):
+  """Base class of sharded heads with a KV cache."""
 
-  Attributes:
-    head: the head.
-    layout: how its outputs are sharded.
-  """
-
-  head: base.FeatureHead
-  layout: Layout = components.static()
+  head: base.FeatureHead | base.BlockHead
+  layout: Layout
 
   @functools.cached_property
   def max_length(self) -> int | None:
@@ -202,6 +196,37 @@ class ShardedFeatureHead(_HeadWrapper, base.FeatureHead):
   ) -> base.Cache:
     """See `FeatureHead.init_cache`."""
     return self.layout.cache(self.head.init_cache(params, batch, size))
+
+  def predict(self, params: base.Params, outputs: jax.Array) -> jax.Array:
+    """See `FeatureHead.predict`."""
+    return self.layout.logits(self.head.predict(params, outputs))
+
+  def commit(
+    self,
+    cache: base.Cache,
+    pending_kv: base.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> base.Cache:
+    """See `FeatureHead.commit`."""
+    return self.layout.cache(self.head.commit(cache, pending_kv, path, num))
+
+  def rollback(self, cache: base.Cache, lengths: jax.Array) -> base.Cache:
+    """See `FeatureHead.rollback`."""
+    return self.layout.cache(self.head.rollback(cache, lengths))
+
+
+@components.component
+class ShardedFeatureHead(_CachedHeadWrapper, base.FeatureHead):
+  """A `FeatureHead` whose outputs are sharded over a mesh.
+
+  Attributes:
+    head: the head.
+    layout: how its outputs are sharded.
+  """
+
+  head: base.FeatureHead
+  layout: Layout = components.static()
 
   def fuse(
     self, params: base.Params, features: tuple[jax.Array, ...]
@@ -232,29 +257,11 @@ class ShardedFeatureHead(_HeadWrapper, base.FeatureHead):
     )
     return self.layout.rows(outputs), self.layout.cache(pending_kv)
 
-  def predict(self, params: base.Params, outputs: jax.Array) -> jax.Array:
-    """See `FeatureHead.predict`."""
-    return self.layout.logits(self.head.predict(params, outputs))
-
   def likeliest(
     self, params: base.Params, outputs: jax.Array, num: int
   ) -> tuple[jax.Array, jax.Array]:
     """See `FeatureHead.likeliest`."""
     return self.layout.rows(self.head.likeliest(params, outputs, num))
-
-  def commit(
-    self,
-    cache: base.Cache,
-    pending_kv: base.PendingKV,
-    path: jax.Array,
-    num: jax.Array,
-  ) -> base.Cache:
-    """See `FeatureHead.commit`."""
-    return self.layout.cache(self.head.commit(cache, pending_kv, path, num))
-
-  def rollback(self, cache: base.Cache, lengths: jax.Array) -> base.Cache:
-    """See `FeatureHead.rollback`."""
-    return self.layout.cache(self.head.rollback(cache, lengths))
 
 
 @components.component
@@ -288,7 +295,7 @@ class ShardedParallelHead(_HeadWrapper, base.ParallelHead):
 
 
 @components.component
-class ShardedBlockHead(_HeadWrapper, base.BlockHead):
+class ShardedBlockHead(_CachedHeadWrapper, base.BlockHead):
   """A `BlockHead` whose outputs are sharded over a mesh.
 
   Attributes:
@@ -313,17 +320,6 @@ class ShardedBlockHead(_HeadWrapper, base.BlockHead):
   def first_output(self) -> int:
     """See `BlockHead.first_output`."""
     return self.head.first_output
-
-  @functools.cached_property
-  def max_length(self) -> int | None:
-    """See `BlockHead.max_length`."""
-    return self.head.max_length
-
-  def init_cache(
-    self, params: base.Params, batch: int, size: int
-  ) -> base.Cache:
-    """See `BlockHead.init_cache`."""
-    return self.layout.cache(self.head.init_cache(params, batch, size))
 
   def encode(
     self,
@@ -355,29 +351,11 @@ class ShardedBlockHead(_HeadWrapper, base.BlockHead):
     )
     return self.layout.rows(outputs), self.layout.cache(pending_kv)
 
-  def predict(self, params: base.Params, outputs: jax.Array) -> jax.Array:
-    """See `BlockHead.predict`."""
-    return self.layout.logits(self.head.predict(params, outputs))
-
   def condition(
     self, params: base.Params, logits: jax.Array, tokens: jax.Array
   ) -> jax.Array:
     """See `BlockHead.condition`."""
     return self.layout.logits(self.head.condition(params, logits, tokens))
-
-  def commit(
-    self,
-    cache: base.Cache,
-    pending_kv: base.PendingKV,
-    path: jax.Array,
-    num: jax.Array,
-  ) -> base.Cache:
-    """See `BlockHead.commit`."""
-    return self.layout.cache(self.head.commit(cache, pending_kv, path, num))
-
-  def rollback(self, cache: base.Cache, lengths: jax.Array) -> base.Cache:
-    """See `BlockHead.rollback`."""
-    return self.layout.cache(self.head.rollback(cache, lengths))
 
 
 _SHARDED = (
