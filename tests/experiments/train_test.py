@@ -295,8 +295,7 @@ def _train_heads(learn, tmp_path_factory):
   def train(kind):
     first, _ = _HEADS[kind]
     config = learn(f'train/heads/{kind}', first)
-    if first != kind:
-      del config.heads[kind].training
+    config.heads[kind].pop('training', None)
     workdir = tmp_path_factory.mktemp(kind)
     return workdir, toy.run(config, workdir)
 
