@@ -790,22 +790,31 @@ class Drafter:
     raise NotImplementedError
 
 
-class StopRule:
-  """Decides where a drafter stops drafting, by its own confidence.
+class DraftPosition(NamedTuple):
+  """Where a draft may stop: after the nodes of one level of a tree.
 
-  A subclass is a component (see `components.component`).
+  Attributes:
+    raw_probs: `[B, W, V]` the draft distribution after each node, before
+      temperature, top-k and top-p.
+    path_probs: `[B, W]` the product of such probabilities of the tokens drafted
+      so far, 1 after the root.
+    depth: number of tokens drafted so far, 0 after the root.
   """
 
-  def __call__(self, raw_probs: jax.Array) -> jax.Array:
-    """Returns where to stop.
+  raw_probs: jax.Array
+  path_probs: jax.Array
+  depth: int
 
-    Args:
-      raw_probs: `[..., V]` the draft distribution before temperature, top-k
-        and top-p.
 
-    Returns:
-      `[...]` bool.
-    """
+class StopRule:
+  """Decides where a drafter stops drafting, before the next token is drawn.
+
+  A subclass is a component (see `components.component`). Rules depend only on
+  tokens that are already drafted, so that the target's distribution is kept.
+  """
+
+  def __call__(self, position: DraftPosition) -> jax.Array:
+    """Returns `[B, W]` bool, after which nodes of a level to stop."""
     raise NotImplementedError
 
 
@@ -1023,6 +1032,21 @@ class Bandit:
   def init(self) -> BanditState:
     """Returns the state before the first round."""
     raise NotImplementedError
+
+  def read_text(
+    self, state: BanditState, context: Context, live: jax.Array
+  ) -> BanditState:
+    """Returns the state with what the rows' text shows before a round.
+
+    Only contextual bandits read it.
+
+    Args:
+      state: what the bandit has learned so far.
+      context: the committed text of the rows for which the bandit selects.
+      live: `[B]` bool, the rows that are not finished.
+    """
+    del context, live
+    return state
 
   def select(self, key: jax.Array, state: BanditState) -> jax.Array:
     """Returns the arm of the next round, an int32 scalar in [0, A).

@@ -240,6 +240,88 @@ def check_rounds(drafter, params, rounds=10):
   assert (lengths < size - topology.depth).all()
 
 
+# By rule: it, and whether it stops at probabilities `[V]` after a path of
+# tokens with these probabilities.
+_STOPS = {
+  'length': (
+    specjax.drafters.Length(2),
+    lambda probs, path: len(path) >= 2,
+  ),
+  'margin': (
+    specjax.drafters.Margin(0.3),
+    lambda probs, path: np.diff(np.sort(probs))[-1] < 0.3,
+  ),
+  'path_probability': (
+    specjax.drafters.PathProbability(0.2),
+    lambda probs, path: np.prod(path) < 0.2,
+  ),
+  'unsure': (UNSURE, lambda probs, path: probs.max() < 0.6),
+  'unsure_log': (
+    specjax.drafters.UnsureLog(0.9),
+    lambda probs, path: -probs @ np.log(probs) > 0.9,
+  ),
+}
+
+
+@pytest.mark.parametrize('name', specjax.drafters.STOPS)
+def test_a_draft_stops_where_its_rule_says(name):
+  """Rules depend on probabilities before the temperature, and on the path."""
+  stop, expected = _STOPS[name]
+  assert isinstance(stop, specjax.drafters.STOPS[name])
+  vocab_size, rows = 4, 64
+  topology = trees.prefix_tree((2, 2, 1))
+  drafter = specjax.drafters.Autoregressive(
+    specjax.models.Markov(vocab_size),
+    topology,
+    specjax.Sampling(0.5),
+    stop=stop,
+  )
+  rng = np.random.default_rng(19)
+  table = np.float32(rng.dirichlet(np.full(vocab_size, 0.5), vocab_size))
+  last = rng.integers(vocab_size, size=rows)
+  context = specjax.Context(
+    jnp.asarray(np.tile(np.int32(last)[:, None], 8)),
+    jnp.full(rows, 3, jnp.int32),
+  )
+  state = drafter.init(table, context, 8)
+  keys = jax.random.split(jax.random.key(0), rows)
+  tree = jax.jit(drafter.draft)(keys, table, state, context)[0]
+  num_stopped = 0
+  for row, tokens, valid in zip(
+    last, *jax.device_get((tree.tokens, tree.valid))
+  ):
+    # By node: whether it is drafted, its token and the path's probabilities.
+    nodes = {-1: (True, row, ())}
+    for node, parent in enumerate(topology.parents):
+      is_drafted, token, path = nodes[parent]
+      probs = table[token]
+      stops = is_drafted and bool(expected(probs, path))
+      num_stopped += stops
+      is_drafted &= not stops
+      nodes[node] = is_drafted, tokens[node], (*path, probs[tokens[node]])
+      assert valid[node] == is_drafted, (node, path)
+  assert 0 < num_stopped
+
+
+def test_drafts_of_all_lengths_share_a_program():
+  num_compiled = []
+
+  @jax.jit
+  def draft(drafter, table, context):
+    num_compiled.append(1)
+    keys = jax.random.split(jax.random.key(0), 1)
+    return drafter.draft(keys, table, drafter.init(table, context, 8), context)
+
+  context = specjax.Context(jnp.zeros((1, 8), jnp.int32), jnp.full(1, 3))
+  for length in range(5):
+    drafter = specjax.drafters.Autoregressive(
+      MARKOV, trees.chain(4), stop=specjax.drafters.Length(length)
+    )
+    tree, _ = draft(drafter, table(), context)
+    assert tree.valid.sum() == length
+  assert len(num_compiled) == 1
+
+
 def autoregressive(topology, chunk=None, **options):
   drafter = specjax.drafters.Autoregressive(TRANSFORMER, topology, **options)
   return drafter if chunk is None else arms.chunked(drafter, chunk)

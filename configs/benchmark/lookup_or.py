@@ -15,18 +15,17 @@ import pathlib
 
 import ml_collections
 
+from configs.benchmark import smollm2
 from experiments.common import sweeps
 
 VARIANTS = ('',)  # The argument is a file.
 
 _LOOKUP = 'prompt_lookup(max_ngram=6)'
-_OTHERS = "'feature_head(eagle):2', ", ''
+_HEAD = 'feature_head(eagle):2'
 # Arms by whether the head drafts where no match is long enough.
 _WITH_HEAD, _ALONE = (
-  tuple(
-    f'lookup_or({_LOOKUP}, {other}min_match={num}):4' for num in (1, 2, 3, 4)
-  )
-  for other in _OTHERS
+  tuple(f'lookup_or({_LOOKUP}, {other}min_match={num}):4' for num in (2, 4))
+  for other in (f'{_HEAD!r}, ', '')
 )
 
 
@@ -36,24 +35,24 @@ def get_config(file=''):
   Args:
     file: a JSONL file with further prompts, or ''.
   """
-  file_prompts = {pathlib.Path(file).stem: {'from': file}} if file else {}
+  name = pathlib.Path(file).stem
+  file_prompts = {name: {'from': file, 'limit': 16}} if file else {}
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
       'family': 'smollm2/heads',
       'data_dir': '',  # Its eval files; the shipped prompts by default.
-      'prompts': {'eval': {}, **file_prompts},
+      'prompts': {'eval': {'domains': smollm2.DOMAINS}, **file_prompts},
       'prompts_per_domain': 8,
       'by_domain': True,
       'methods': (
         'none',
         'prompt_lookup:4',
-        'feature_head(eagle):2',
-        'feature_head(eagle):4',
-        *_WITH_HEAD,
-        *_ALONE,
+        _HEAD,
+        _WITH_HEAD[0],
+        _ALONE[0],
       ),
-      'arms': ('none', *_WITH_HEAD, *_ALONE),  # For the bandit.
+      'arms': ('none', _HEAD, *_WITH_HEAD, *_ALONE),  # For the bandit.
       'bandits': ({'bandit': 'goodput', 'label': 'goodput'},),
       'cost_rounds': 16,  # Rounds that are timed together.
       'cost_repeats': 3,  # How often they are timed.

@@ -5,6 +5,7 @@ lie in [0, 1].
 """
 
 from specjax import base
+from specjax.bandits.contextual import LinUCB
 from specjax.bandits.counts import CountsBandit
 from specjax.bandits.epsilon_greedy import EpsilonGreedy
 from specjax.bandits.experts import Hedge
@@ -35,6 +36,7 @@ __all__ = [
   'Goodput',
   'Hedge',
   'KLUCB',
+  'LinUCB',
   'NormalHedge',
   'PETC',
   'RoundRobin',
@@ -55,6 +57,7 @@ BANDITS: dict[str, type[base.Bandit]] = {
   'goodput': Goodput,
   'hedge': Hedge,
   'kl_ucb': KLUCB,
+  'lin_ucb': LinUCB,
   'normal_hedge': NormalHedge,
   'petc': PETC,
   'round_robin': RoundRobin,

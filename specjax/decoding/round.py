@@ -197,6 +197,7 @@ def select(
 ) -> tuple[state_lib.DecodeState, Choice]:
   """Lets the bandit select an arm; ends rows whose arm index is invalid."""
   num_arms = len(round_fn.drafters)
+  state = state.replace(bandit=_read_text(round_fn, state))
   if round_fn.per_row:
     # Counted by row, since rows may have begun at different times.
     num_rounds = state.counters.pulls.sum(axis=1)
@@ -221,6 +222,23 @@ def select(
     verify_keys=verify_keys,
   )
   return state.replace(done=~live), choice
+
+
+def _read_text(
+  round_fn: Round, state: state_lib.DecodeState
+) -> base.BanditState:
+  """Returns the bandit's state after it has seen the rows' text."""
+  context = state_lib.drafter_context(state, ())
+  if not round_fn.per_row:
+    return round_fn.bandit.read_text(state.bandit, context, ~state.done)
+
+  def read_row(
+    bandit: base.BanditState, context: base.Context, done: jax.Array
+  ) -> base.BanditState:
+    row = jax.tree.map(lambda leaf: leaf[None], context)
+    return round_fn.bandit.read_text(bandit, row, ~done[None])
+
+  return jax.vmap(read_row)(state.bandit, context, state.done)
 
 
 # Catch up.

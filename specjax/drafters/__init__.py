@@ -17,6 +17,9 @@ from specjax.drafters.parallel import Parallel
 from specjax.drafters.prompt_lookup import PromptLookup
 from specjax.drafters.retrieval import Retrieval
 from specjax.drafters.stateless import StatelessDrafter
+from specjax.drafters.stops import Length
+from specjax.drafters.stops import Margin
+from specjax.drafters.stops import PathProbability
 from specjax.drafters.stops import Unsure
 from specjax.drafters.stops import UnsureLog
 from specjax.drafters.suffix import Suffix
@@ -31,10 +34,13 @@ __all__ = [
   'EarlyExit',
   'Ensemble',
   'FeatureHeadDrafter',
+  'Length',
   'LookupOr',
+  'Margin',
   'Medusa',
   'NoDrafter',
   'Parallel',
+  'PathProbability',
   'PromptLookup',
   'Retrieval',
   'STOPS',
@@ -65,6 +71,9 @@ DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
 
 # Rules for where a drafter leaves the next token to the target.
 STOPS: dict[str, Callable[..., base.StopRule]] = {
+  'length': Length,
+  'margin': Margin,
+  'path_probability': PathProbability,
   'unsure': Unsure,
   'unsure_log': UnsureLog,
 }

@@ -1,10 +1,13 @@
 """Stop rules: where a drafter leaves the next token to the target.
 
-Speculative cascades (Narasimhan et al. 2024), Algorithm 2: the deferral rules
-of sequential cascades that depend only on the draft's distribution.
+`Unsure` and `UnsureLog` are the deferral rules of sequential cascades that
+depend only on the draft's distribution (Narasimhan et al. 2024, Algorithm 2).
+The thresholds of all rules are data: arms that differ only in a threshold, or
+in a `Length`, share compiled programs.
 """
 
 import jax
+import jax.numpy as jnp
 
 from specjax import base
 from specjax import checks
@@ -25,9 +28,9 @@ class Unsure(base.StopRule):
   def __post_init__(self) -> None:
     checks.check_range('alpha of unsure', self.alpha, 0, 1)
 
-  def __call__(self, raw_probs: jax.Array) -> jax.Array:
-    """Returns `[...]` where to stop."""
-    return deferral.unsure(raw_probs, self.alpha)
+  def __call__(self, position: base.DraftPosition) -> jax.Array:
+    """Returns `[B, W]` bool, where to stop."""
+    return deferral.unsure(position.raw_probs, self.alpha)
 
 
 @components.component
@@ -43,6 +46,64 @@ class UnsureLog(base.StopRule):
   def __post_init__(self) -> None:
     checks.check_range('alpha of unsure_log', self.alpha, 0)
 
-  def __call__(self, raw_probs: jax.Array) -> jax.Array:
-    """Returns `[...]` where to stop."""
-    return deferral.unsure_log(raw_probs, self.alpha)
+  def __call__(self, position: base.DraftPosition) -> jax.Array:
+    """Returns `[B, W]` bool, where to stop."""
+    return deferral.unsure_log(position.raw_probs, self.alpha)
+
+
+@components.component
+class Margin(base.StopRule):
+  """Stops where the two likeliest tokens differ by less than `alpha`.
+
+  Attributes:
+    alpha: difference of two probabilities, in [0, 1].
+  """
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of margin', self.alpha, 0, 1)
+
+  def __call__(self, position: base.DraftPosition) -> jax.Array:
+    """Returns `[B, W]` bool, where to stop."""
+    first, second = jnp.moveaxis(jax.lax.top_k(position.raw_probs, 2)[0], -1, 0)
+    return first - second < self.alpha
+
+
+@components.component
+class PathProbability(base.StopRule):
+  """Stops where the draft's probability of the drafted path is below `alpha`.
+
+  EAGLE-2 (Li et al. 2024, Section 4.1) estimates the probability that a path is
+  accepted in this way.
+
+  Attributes:
+    alpha: in [0, 1]; at least one token is drafted.
+  """
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of path_probability', self.alpha, 0, 1)
+
+  def __call__(self, position: base.DraftPosition) -> jax.Array:
+    """Returns `[B, W]` bool, where to stop."""
+    return position.path_probs < self.alpha
+
+
+@components.component
+class Length(base.StopRule):
+  """Stops after `length` tokens: a draft length that is data.
+
+  Attributes:
+    length: at least 0; the tree's depth is the largest that has an effect.
+  """
+
+  length: int
+
+  def __post_init__(self) -> None:
+    checks.check_range('length', self.length, 0)
+
+  def __call__(self, position: base.DraftPosition) -> jax.Array:
+    """Returns `[B, W]` bool, where to stop."""
+    return jnp.full(position.path_probs.shape, position.depth >= self.length)

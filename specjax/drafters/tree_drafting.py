@@ -159,7 +159,10 @@ def draft_tree(
   if valid is None:
     valid = jnp.ones(len(root.logits), bool)
   recursion = _Recursion(tree_spec, read_level, uniforms)
-  levels, pending = recursion.draft_levels(0, root, valid[:, None], pending)
+  path_probs = jnp.ones((len(root.logits), 1), jnp.float32)
+  levels, pending = recursion.draft_levels(
+    0, root, valid[:, None], path_probs, pending
+  )
   return _join_levels(tree_spec, root, levels), pending
 
 
@@ -199,6 +202,7 @@ class _Recursion(NamedTuple):
     depth: int,
     prediction: Prediction | None,
     valid: jax.Array,
+    path_probs: jax.Array,
     pending: base.PendingKV,
   ) -> tuple[list[_Level], base.PendingKV]:
     """Drafts the levels from a depth on.
@@ -207,6 +211,7 @@ class _Recursion(NamedTuple):
       depth: of the first level, from 0.
       prediction: after the nodes of the level above that were read.
       valid: `[B, W]` bool, of these nodes.
+      path_probs: `[B, W]` of these nodes, see `base.DraftPosition`.
       pending: uncommitted KV of everything above.
 
     Returns:
@@ -218,11 +223,11 @@ class _Recursion(NamedTuple):
     assert prediction is not None  # As all levels but the last are read.
     index = self.tree_spec.parent_index(depth)
     parents = jax.tree.map(lambda leaf: leaf[:, index], prediction)
-    valid = valid[:, index]
+    valid, path_probs = valid[:, index], path_probs[:, index]
     if stop is not None:
-      valid &= ~stop(parents.probs.raw)
+      valid &= ~stop(base.DraftPosition(parents.probs.raw, path_probs, depth))
     go_on = functools.partial(
-      self._draft_level, depth, prediction, parents, valid, pending
+      self._draft_level, depth, prediction, parents, valid, path_probs, pending
     )
     if stop is None:
       return go_on()
@@ -236,6 +241,7 @@ class _Recursion(NamedTuple):
     above: Prediction,
     parents: Prediction,
     valid: jax.Array,
+    path_probs: jax.Array,
     pending: base.PendingKV,
   ) -> tuple[list[_Level], base.PendingKV]:
     """Draws and reads one level, and drafts the levels below it.
@@ -245,6 +251,7 @@ class _Recursion(NamedTuple):
       above: the prediction after the nodes above that were read.
       parents: that of each node's parent.
       valid: `[B, W]` bool, of the level's nodes.
+      path_probs: `[B, W]` of each node's parent.
       pending: uncommitted KV of everything above.
     """
     tree_spec = self.tree_spec
@@ -265,6 +272,10 @@ class _Recursion(NamedTuple):
       tokens = sampling_lib.tokens(
         uniforms, parents.logits, probs, tree_spec.sampling
       )
+    token_probs = jnp.take_along_axis(
+      parents.probs.raw, tokens[..., None], axis=-1, mode='clip'
+    )
+    path_probs = path_probs * token_probs[..., 0]
     prediction, valid_read = None, valid
     if depth < tree_spec.read_depth:
       index = np.searchsorted(level, tree_spec.read_nodes(depth))
@@ -274,9 +285,9 @@ class _Recursion(NamedTuple):
         jax.tree.map(lambda leaf: leaf[:, index], parents),
         pending,
       )
-      valid_read = valid[:, index]
+      valid_read, path_probs = valid[:, index], path_probs[:, index]
     below, pending = self.draft_levels(
-      depth + 1, prediction, valid_read, pending
+      depth + 1, prediction, valid_read, path_probs, pending
     )
     drafted = _Level(tokens, valid, probs, parents.probs.raw, prediction)
     return [drafted, *below], pending
