@@ -4,19 +4,24 @@
 optional:
 
     from          'family' for the family's held-out prompts, 'data' for the
-                  eval files of `data_dir`, or a JSONL file. Defaults to 'data'
-                  if `data_dir` is set, and to 'family' otherwise.
+                  eval files of `data_dir`, or a JSONL file in one of the
+                  layouts of `data.layouts`, whose bad lines are reported and
+                  skipped. Defaults to 'data' if `data_dir` is set, and to
+                  'family' otherwise.
     domains       names as in `examples.select_domain`, which label the prompts.
                   Defaults to all domains, each with its own label.
     per_domain    the maximum number of prompts per domain. Defaults to the
                   config's `prompts_per_domain`.
     limit         the maximum number of prompts of all domains together.
     longer_than   only prompts with more than this number of tokens are used.
+    template      a text with one '{}', the place of a prompt, such as
+                  'Summarize: {}'.
     rephrase      whether prompts are put in other words.
     turns         the number of prompts in a session, each from another domain.
                   A bandit keeps its state within a session.
     conversation  whether the turns of a session form one conversation. By
-                  default, each turn is a prompt by itself.
+                  default, each turn is a prompt by itself. With `turns` 1, a
+                  conversation has the turns of one line of the file.
 """
 
 import ast
@@ -47,6 +52,7 @@ _DEFAULTS = {
   'per_domain': 0,
   'limit': 0,
   'longer_than': 0,
+  'template': '{}',
   'rephrase': False,
   'turns': 1,
   'conversation': False,
@@ -178,11 +184,19 @@ def read(config: Any, source: str, family: families.Family) -> list[Any]:
     raise ValueError(
       f"prompts must be from 'family', 'data' or a JSONL file, got {source!r}."
     )
-  examples = examples_lib.read_by_line(source)
+  errors: list[ValueError] = []
+  examples = examples_lib.read_by_line(source, errors.append)
   for number, example in examples.items():
     if not example.prompt:
-      raise ValueError(f'{source}, line {number}: prompt must not be empty.')
-  return list(examples.values())
+      errors.append(
+        ValueError(f'{source}, line {number}: prompt must not be empty.')
+      )
+  examples = [example for example in examples.values() if example.prompt]
+  if errors and not examples:
+    raise errors[0]
+  for error in errors:
+    print(f'Left out: {error}')
+  return examples
 
 
 def training(
@@ -225,8 +239,12 @@ def _jobs(
   domains = list(dict.fromkeys(domains))
   field = f'turns of prompts.{label}'
   checks.check_range(field, entry['turns'], 1, len(domains))
+  if entry['template'].count('{}') != 1:
+    raise ValueError(
+      f"template of prompts.{label} must contain '{{}}' once, got "
+      f'{entry["template"]!r}.'
+    )
   if entry['conversation']:
-    checks.check_range(field, entry['turns'], 2)
     if family.tokenizer.template is None:
       raise ValueError(
         f'conversation of prompts.{label} needs a family with a chat template.'
@@ -238,11 +256,18 @@ def _jobs(
     if entry['longer_than']:
       least = entry['longer_than']
       selected = [e for e in selected if len(encode(e.prompt)) > least]
+    selected = [
+      e._replace(prompt=entry['template'].replace('{}', e.prompt))
+      for e in selected
+    ]
     if entry['rephrase']:
       texts = [rephrase.rephrase(e.prompt, i) for i, e in enumerate(selected)]
       selected = [e._replace(prompt=t) for e, t in zip(selected, texts)]
     by_domain[domain] = selected
-  sessions = _sessions(by_domain, entry['turns'])
+  if entry['conversation'] and entry['turns'] == 1:
+    sessions = _own_sessions(by_domain, label)
+  else:
+    sessions = _sessions(by_domain, entry['turns'])
   if entry['conversation']:
     jobs = _conversations(family.tokenizer, sessions)
   else:
@@ -311,6 +336,26 @@ def _sessions(by_domain: dict[str, list[Any]], turns: int) -> _Sessions:
     for i, examples in enumerate(zip(*(by_domain[name] for name in names))):
       first = i % turns
       yield ' + '.join(names), examples[first:] + examples[:first]
+
+
+def _own_sessions(by_domain: dict[str, list[Any]], label: str) -> _Sessions:
+  """Returns the examples that have several turns, as sessions.
+
+  Raises:
+    ValueError: none has.
+  """
+  sessions = [
+    (domain, [example, *(example._replace(prompt=t) for t in later)])
+    for domain, examples in by_domain.items()
+    for example in examples
+    if (later := example.follow_ups)
+  ]
+  if not sessions:
+    raise ValueError(
+      f'conversation of prompts.{label} needs lines with several turns, or '
+      '`turns` of at least 2, got neither.'
+    )
+  return sessions
 
 
 def _gather(examples: Sequence[Any], domain: str) -> list[Any]:

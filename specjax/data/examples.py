@@ -8,6 +8,7 @@ import json
 import os
 from typing import NamedTuple
 
+from specjax.data import layouts
 from specjax.data import lines
 
 
@@ -16,23 +17,25 @@ class Example(NamedTuple):
 
   Attributes:
     domain: name of the kind of text, such as 'math'.
-    prompt: the prompt.
-    response: the response, or ''.
+    prompt: the prompt, the first turn of a conversation.
+    response: the response to it, or ''.
+    follow_ups: the user's later turns.
   """
 
   domain: str
   prompt: str
   response: str = ''
+  follow_ups: tuple[str, ...] = ()
 
 
 def read(path: str | os.PathLike[str]) -> list[Example]:
   """Reads examples from a JSONL file.
 
   Args:
-    path: a file with one JSON object per line, with a string `prompt` and,
-      optionally, strings `response` and `domain`; other keys are ignored. Blank
-      lines are skipped. The domain defaults to the file's name up to the first
-      dot.
+    path: a file with one JSON object per line, of one of `layouts.LAYOUTS`: a
+      string `prompt` and, optionally, strings `response` and `domain`, or the
+      layout of a public data set; other keys are ignored. Blank lines are
+      skipped. The domain defaults to the file's name up to the first dot.
 
   Returns:
     The examples in the order of the file.
@@ -148,7 +151,10 @@ def write(path: str | os.PathLike[str], examples: Iterable[Example]) -> None:
   """Writes examples as JSONL."""
   with open(path, 'w', encoding='utf-8') as file:
     for example in examples:
-      file.write(json.dumps(example._asdict(), ensure_ascii=False) + '\n')
+      row = example._asdict()
+      if follow_ups := row.pop('follow_ups'):
+        row['turns'] = [example.prompt, *follow_ups]
+      file.write(json.dumps(row, ensure_ascii=False) + '\n')
 
 
 def _parse(line: bytes, domain: str, location: str) -> Example:
@@ -163,15 +169,19 @@ def _parse(line: bytes, domain: str, location: str) -> Example:
     row = json.loads(line.decode())
   except (RecursionError, ValueError) as error:
     raise ValueError(f'{location}: not JSON: {error}.') from error
-  if not isinstance(row, dict) or 'prompt' not in row:
+  if not isinstance(row, dict):
     raise ValueError(f"{location}: must be an object with a 'prompt'.")
-  fields = {'domain': domain} | {
-    key: row[key] for key in Example._fields if key in row
-  }
-  for key, value in fields.items():
-    if not isinstance(value, str):
-      raise ValueError(
-        f'{location}: {key!r} must be a string, got {type(value).__name__}.'
-      )
-    check_text(f'{location}: {key!r}', value)
+  try:
+    fields = {'domain': domain} | layouts.convert(row)
+  except ValueError as error:
+    raise ValueError(f'{location}: {error}') from error
+  texts = {key: [fields[key]] for key in fields.keys() - {'follow_ups'}}
+  texts['turns'] = fields.get('follow_ups', ())
+  for key, values in texts.items():
+    for value in values:
+      if not isinstance(value, str):
+        raise ValueError(
+          f'{location}: {key!r} must be a string, got {type(value).__name__}.'
+        )
+      check_text(f'{location}: {key!r}', value)
   return Example(**fields)

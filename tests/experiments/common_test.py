@@ -679,6 +679,34 @@ def test_a_conversation_is_one_text(chat, tmp_path):
     assert records[0]['rounds'] == sum(num_tokens) > records[1]['rounds']
 
 
+def test_a_conversation_follows_the_turns_of_a_line(chat, tmp_path, capsys):
+  """Bad lines and lines with one turn are left out; the first is reported."""
+  path = tmp_path / 'bench.jsonl'
+  rows = [
+    {'category': 'qa', 'turns': ['What is it?', 'Why?', 'Since when?']},
+    {'category': 'qa', 'turns': ['Only once']},
+    {'category': 'qa', 'turns': 'no list'},
+  ]
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  fields = {'from': str(path), 'template': 'Say: {}'}
+  config = _config(
+    chat,
+    prompts={'a': fields | {'conversation': True}, 'b': fields},
+    max_new_tokens=8,
+    max_length=256,
+  )
+  family = families.load(str(chat))
+  conversations, single = prompts.build(config, family)
+  assert f'Left out: {path}, line 3' in capsys.readouterr().out
+  (job,) = conversations.jobs
+  encode = family.tokenizer.encode_prompt
+  assert job.conversation and len(job.turns) == 3
+  assert job.turns[0] == encode('Say: What is it?')
+  assert sorted(job.turns for job in single.jobs) == sorted(
+    [[encode(f'Say: {row["turns"][0]}')] for row in rows[:2]]
+  )
+
+
 def test_a_conversation_needs_a_template_and_takes_no_clocks(
   folder, chat, tmp_path
 ):
@@ -686,6 +714,13 @@ def test_a_conversation_needs_a_template_and_takes_no_clocks(
   prompt_sets['a']['conversation'] = True
   with pytest.raises(ValueError, match='conversation of prompts.a needs a fam'):
     compare.prepare(_config(folder, prompts=prompt_sets))
+  for field, value, message in (
+    ('turns', 1, 'conversation of prompts.a needs lines with several turns'),
+    ('template', 'Say', "template of prompts.a must contain '{}' once, got"),
+  ):
+    changed = {'a': prompt_sets['a'] | {field: value}}
+    with pytest.raises(ValueError, match=message):
+      prompts.build(_config(chat, prompts=changed), families.load(str(chat)))
   config = _config(chat, prompts=prompt_sets, repeats=1, max_length=256)
   with pytest.raises(ValueError, match='conversation cannot be timed'):
     _decode(config, tmp_path / 'run')

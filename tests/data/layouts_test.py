@@ -1,0 +1,84 @@
+"""Layouts of public data sets, in files of the same form."""
+
+import json
+
+import pytest
+
+from specjax.data import examples
+from specjax.data import layouts
+
+# By layout: rows, and their examples.
+_ROWS = {
+  'prompt': (
+    {'prompt': 'a', 'turns': ['a', 'b'], 'domain': 'x', 'category': 'y'},
+    examples.Example('x', 'a', '', ('b',)),
+  ),
+  'turns': (
+    {'question_id': 81, 'category': 'writing', 'turns': ['a', 'b', 'c']},
+    examples.Example('writing', 'a', '', ('b', 'c')),
+  ),
+  'messages': (
+    {
+      'messages': [
+        {'role': 'user', 'content': 'a'},
+        {'role': 'assistant', 'content': 'b'},
+        {'role': 'user', 'content': 'c'},
+      ]
+    },
+    examples.Example('file', 'a', 'b', ('c',)),
+  ),
+  'translation': (
+    {'translation': {'de': 'ja', 'en': 'yes'}},
+    examples.Example('translation_de-en', 'ja', 'yes'),
+  ),
+  'news': (
+    {'id': '0', 'article': 'a', 'highlights': 'b'},
+    examples.Example('file', 'a', 'b'),
+  ),
+  'summary': (
+    {'id': '0', 'document': 'a', 'summary': 'b'},
+    examples.Example('file', 'a', 'b'),
+  ),
+  'question': (
+    {'question': 'a', 'answer': 'b #### 3'},
+    examples.Example('file', 'a', 'b #### 3'),
+  ),
+  'program': (
+    {'task_id': 1, 'text': 'a', 'code': 'b', 'test_list': ['c']},
+    examples.Example('file', 'a', 'b'),
+  ),
+}
+
+
+@pytest.mark.parametrize('name', layouts.LAYOUTS)
+def test_rows_of_a_layout_are_read_and_written_back(name, tmp_path):
+  row, expected = _ROWS[name]
+  path, copy = tmp_path / 'file.jsonl', tmp_path / 'copy.jsonl'
+  path.write_text(json.dumps(row) + '\n')
+  assert examples.read(path) == [expected]
+  examples.write(copy, [expected])
+  assert examples.read(copy) == [expected]
+
+
+@pytest.mark.parametrize(
+  ('row', 'reason'),
+  [
+    ({'article': 'a'}, "one layout out of 'prompt', .*got \\['article'\\]"),
+    ({'turns': 'a'}, "'turns' must be a list of prompts, got 'a'"),
+    ({'turns': []}, r"'turns' must be a list of prompts, got \[\]"),
+    ({'turns': ['a', 3]}, "'turns' must be a string, got int"),
+    ({'messages': 'a'}, "'messages' must be a list, got 'a'"),
+    (
+      {'messages': [{'role': 'system', 'content': 'a'}]},
+      "got the role 'system' in message 1",
+    ),
+    ({'messages': [{'role': 'user'}]}, "'messages' must have a 'content' each"),
+    ({'translation': {'de': 'ja'}}, "'translation' must have the texts of two"),
+    ({'question': 'a', 'answer': 3}, "'response' must be a string, got int"),
+  ],
+)
+def test_a_row_of_no_layout_is_named_with_its_line(row, reason, tmp_path):
+  path = tmp_path / 'file.jsonl'
+  path.write_text('{"prompt": "fine"}\n' + json.dumps(row))
+  with pytest.raises(ValueError, match=f'file.jsonl, line 2: .*{reason}'):
+    examples.read(path)
