@@ -9,6 +9,8 @@ looks up in a round whose match has at least `min_match` tokens (SAM-Decoding,
 Hu et al. 2024); elsewhere, the head `eagle` drafts two tokens, or nothing is
 drafted. `goodput` selects among these thresholds and plain decoding, by the
 measured cost of their rounds and by how often their drafts are accepted.
+`lin_ucb` selects in each round among plain decoding, a lookup and the head, by
+how long the match is and how the last draft fared.
 """
 
 import pathlib
@@ -53,7 +55,15 @@ def get_config(file=''):
         _ALONE[0],
       ),
       'arms': ('none', _HEAD, *_WITH_HEAD, *_ALONE),  # For the bandit.
-      'bandits': ({'bandit': 'goodput', 'label': 'goodput'},),
+      'bandits': (
+        {'bandit': 'goodput', 'label': 'goodput'},
+        {
+          'bandit': 'lin_ucb(alpha=0.1)',
+          'reward': 'throughput',
+          'arms': ('none', 'prompt_lookup:4', _HEAD),
+          'label': 'lin_ucb',
+        },
+      ),
       'cost_rounds': 16,  # Rounds that are timed together.
       'cost_repeats': 3,  # How often they are timed.
       'batch_size': 1,
