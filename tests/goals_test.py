@@ -559,6 +559,50 @@ def test_opt_and_diff_agree_where_rejections_are_free(suffix):
   )
 
 
+# By rule: a component, and which tokens it keeps, of target `[n, V]`.
+OTHER_TOKEN_RULES = {
+  'typical': (
+    specjax.goals.Typical(0.2, 0.5),
+    lambda target: target > np.minimum(0.2, 0.5 * np.exp(-entropy(target))),
+  ),
+  'top_k': (
+    specjax.goals.TopK(2, 0.3),
+    lambda target: (
+      (target >= np.sort(target)[:, [-2]]) & (target >= top(target) - 0.3)
+    ),
+  ),
+}
+
+
+@pytest.mark.parametrize('name', OTHER_TOKEN_RULES)
+def test_other_token_rules_keep_the_tokens_of_their_definition(name):
+  """What is not kept is sampled from the target, as in the token rules."""
+  goal, keeps = OTHER_TOKEN_RULES[name]
+  assert isinstance(goal, specjax.GOALS[name])
+  target, draft, *raw = dirichlet_pairs(44, 500)
+  actual = jax.vmap(goal)(target, draft, base.RawProbs(*raw))
+  kept = np.where(keeps(np.float64(raw[0])), draft, 0)
+  expected = kept + target * (1 - kept.sum(1, keepdims=True))
+  np.testing.assert_allclose(actual, expected, atol=1e-6)
+  assert 0.05 < (kept > 0).mean() < 0.95
+
+
+@pytest.mark.parametrize(
+  ('goal', 'arguments', 'message'),
+  [
+    (specjax.goals.Typical, (-0.1,), 'epsilon of Typical must'),
+    (specjax.goals.Typical, (0.1, -1.0), 'delta of Typical must'),
+    (specjax.goals.TopK, (0,), 'num of TopK must be >= 1, got 0'),
+    (specjax.goals.TopK, (2, 1.1), 'alpha of TopK must'),
+  ],
+)
+def test_arguments_of_other_token_rules_out_of_range_raise(
+  goal, arguments, message
+):
+  with pytest.raises(ValueError, match=message):
+    goal(*arguments)
+
+
 def test_token_v3_at_one_accepts_everything():
   """Includes tokens to which the target gives no mass."""
   four = pairs()

@@ -74,16 +74,23 @@ def load(name, smoke=False):
 
 def with_toys(config, folder):
   """Returns the config, whose models and texts are those of `toy_folder`."""
+  heads = ('heads', 'feature_head(', 'dynamic_tree(')
+  names = f'{config.get("family", "")} {config.get("arms", "")}'
   paths = {
     'tokenizer': 'tokenizer.json',
     'distill_from': 'target.safetensors',
     'data_dir': '',
-    'family': 'heads/heads' if 'heads' in config.get('family', '') else '',
+    'family': 'heads/heads' if any(name in names for name in heads) else '',
   }
   for field, path in paths.items():
     is_shipped = config.get(field, '').startswith('specjax/')
     if field in config and (config[field] or not path) and not is_shipped:
       config[field] = str(folder / path)
+  if config.get('sources'):
+    config.update({'sources': (), 'drafters': ''})
+    for prompts in config.prompts.values():
+      if prompts.get('from'):
+        prompts['from'] = str(folder / 'spec_bench.jsonl')
   if config.get('responses'):
     config.responses = (str(folder / 'responses.jsonl'),)
   for name, model in config.get('models', {}).items():

@@ -8,7 +8,7 @@ Answers why a speed-up is smaller than a paper's. A speed-up is block efficiency
 decoding. Where calls are bound by reading weights, a round takes
 1 + draft length * size of the draft model / size of the target of them; here,
 it takes as long as its parts do. All families, methods, prompts and batch sizes
-are possible.
+are possible; `configs/benchmark/split.py:smollm2` has the drafters of SmolLM2.
 
 Parts are timed on the first prompts after prefill, each in a loop of its own.
 They are not representative for a drafter that finds nothing there, such as
@@ -17,16 +17,37 @@ prompt lookup; its whole rounds are.
 
 import ml_collections
 
+from specjax import registry
 
-def get_config():
+_METHODS = {
+  'mini': ('none', 'small:2', 'medium:2', 'medium:4'),
+  'smollm2': (
+    'none',
+    'prompt_lookup:4',
+    'small:2',
+    'feature_head(eagle):2',
+    'feature_head(eagle):4',
+    'dynamic_tree(eagle, num_nodes=8, depth=3, beam=4)',
+  ),
+}
+
+VARIANTS = tuple(_METHODS)
+SMOKES = {name: {'methods': methods[::2]} for name, methods in _METHODS.items()}
+SMOKE = SMOKES['mini']
+
+
+def get_config(family='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  methods = registry.lookup(_METHODS, 'family', family)
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.split',
-      'family': 'mini',  # Or a folder of a family or of HuggingFace.
+      # Or a folder of a family or of HuggingFace.
+      'family': 'smollm2/heads' if family == 'smollm2' else family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
       'prompts_per_domain': 1,
-      'methods': ('none', 'small:2', 'medium:2', 'medium:4'),
+      'methods': methods,
       'rounds': 32,  # Rounds that are timed together.
       'cost_repeats': 7,  # How often they are timed, interleaved.
       'batch_size': 1,

@@ -19,7 +19,7 @@ from specjax.evaluation import likelihood
 from specjax.evaluation import scoring
 
 # Verifiers whose output does not follow the goal distribution.
-LOSSY = ('lossy', 'over_acceptance')
+LOSSY = ('cactus', 'lossy', 'over_acceptance')
 # Means over emitted tokens, and the fields of records that they sum.
 _MEANS = {
   'target_nats': 'target_nats',  # The text's log-likelihood by the target.

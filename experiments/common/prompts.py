@@ -111,9 +111,10 @@ def load_family(config: Any) -> families.Family:
       template (by default if there is one); `system`, a system prompt;
       `drafters`, paths of further drafters by name; `dtype`, the type of the
       models' computations, such as 'bfloat16' ('' for the type of their files);
-      and `mesh`, the numbers of devices that divide a batch's rows (`data`) and
-      a model's heads (`model`).
+      `mesh`, the numbers of devices that divide a batch's rows (`data`) and a
+      model's heads (`model`); and `sources`, see `check_sources`.
   """
+  check_sources(config)
   options = dict(config.get('mesh') or {})
   options['dtype'] = config.get('dtype') or None
   options['drafters'] = drafter_paths(config)
@@ -125,8 +126,36 @@ def load_family(config: Any) -> families.Family:
   return family._replace(tokenizer=family.tokenizer.with_prompts(*chat))
 
 
+def check_sources(config: Any) -> None:
+  """Checks that files which come from elsewhere are where a config has them.
+
+  Args:
+    config: may have `sources`, pairs of a path and where its files come from.
+      Only paths that are used as the family, as a drafter or as a prompt set
+      count, since flags may name others.
+
+  Raises:
+    ValueError: files are missing; the error names all of them.
+  """
+  used = [config.family, *(drafter_paths(config) or {}).values()]
+  used += [
+    entry.get('from', '') for entry in config.get('prompts', {}).values()
+  ]
+  missing = [
+    f'{path} ({source})'
+    for path, source in config.get('sources', ())
+    if path in used and not os.path.exists(os.path.expanduser(path))
+  ]
+  if missing:
+    raise ValueError(
+      'Put these files there, or name others by flags such as '
+      f'--config.family: {"; ".join(missing)}.'
+    )
+
+
 def drafter_names(config: Any) -> list[str]:
   """Returns the names of the drafters of `load_family`, without loading any."""
+  check_sources(config)
   return families.drafter_names(config.family, drafter_paths(config))
 
 

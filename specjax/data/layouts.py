@@ -73,6 +73,18 @@ def _messages(row: Row) -> dict[str, Any]:
   return fields | ({'response': texts[1]} if len(texts) > 1 else {})
 
 
+def _instruction(row: Row) -> dict[str, Any]:
+  """Returns the instruction, followed by its input if there is one."""
+  texts = row['instruction'], row.get('input') or ''
+  for text in texts:
+    if not isinstance(text, str):
+      raise ValueError(
+        f"'instruction' and 'input' must be strings, got {type(text).__name__}."
+      )
+  prompt = '\n\n'.join(filter(None, texts))
+  return {'prompt': prompt, 'response': row['output']}
+
+
 def _translation(row: Row) -> dict[str, Any]:
   """Returns the texts of the first two languages, in the order of the line."""
   texts = row['translation']
@@ -92,6 +104,7 @@ LAYOUTS: dict[str, Layout] = {
   'prompt': Layout(('prompt',), _prompt, 'the files of this project'),
   'turns': Layout(('turns',), _turns, 'MT-Bench, Spec-Bench, SPEED-Bench'),
   'messages': Layout(('messages',), _messages, 'chats'),
+  'instruction': Layout(('instruction', 'output'), _instruction, 'Alpaca'),
   'translation': Layout(('translation',), _translation, 'WMT'),
   'news': _pair('article', 'highlights', 'CNN/DailyMail'),
   'summary': _pair('document', 'summary', 'XSum'),

@@ -16,6 +16,8 @@ from specjax.goals.mixture import Mixture
 from specjax.goals.token import TokenV1
 from specjax.goals.token import TokenV2
 from specjax.goals.token import TokenV3
+from specjax.goals.token import TopK
+from specjax.goals.token import Typical
 
 __all__ = [
   'Bild',
@@ -32,6 +34,8 @@ __all__ = [
   'TokenV1',
   'TokenV2',
   'TokenV3',
+  'TopK',
+  'Typical',
 ]
 
 GOALS: dict[str, Callable[..., base.Goal]] = {
@@ -48,4 +52,6 @@ GOALS: dict[str, Callable[..., base.Goal]] = {
   'token_v1': TokenV1,
   'token_v2': TokenV2,
   'token_v3': TokenV3,
+  'top_k': TopK,
+  'typical': Typical,
 }

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from specjax import base
 from specjax import checks
 from specjax import components
+from specjax.goals import deferral
 
 
 class TokenRule(base.Goal):
@@ -84,3 +85,58 @@ class TokenV3(TokenRule):
 
   def defers(self, raw: base.RawProbs) -> jax.Array:
     return raw.target < raw.target.max() * (1 - self.alpha)
+
+
+@components.component
+class Typical(TokenRule):
+  """Keeps tokens that are typical for the target: Medusa's acceptance.
+
+  Cai et al. (2024, arXiv:2401.10774), Section 2.3.1: tokens with `target(v) >
+  min(epsilon, delta exp(-entropy of target))`. Medusa emits the target's most
+  likely token in place of a token that is not kept, whereas this goal samples
+  it from the target, as all token rules do.
+
+  Attributes:
+    epsilon: the largest threshold, in [0, 1]; 0 keeps all tokens to which the
+      target gives any probability.
+    delta: scale of the threshold, at least 0.
+  """
+
+  epsilon: float = 0.09
+  delta: float = 0.3
+
+  def __post_init__(self) -> None:
+    checks.check_range('epsilon of Typical', self.epsilon, 0, 1)
+    checks.check_range('delta of Typical', self.delta, 0)
+
+  def defers(self, raw: base.RawProbs) -> jax.Array:
+    entropy = deferral.entropy(raw.target)
+    threshold = jnp.minimum(self.epsilon, self.delta * jnp.exp(-entropy))
+    return raw.target <= threshold
+
+
+@components.component
+class TopK(TokenRule):
+  """Keeps tokens among the target's `num` most likely: relaxed acceptance.
+
+  TensorRT-LLM relaxes acceptance in the thinking phase of reasoning models in
+  this way (`relaxed_topk`, `relaxed_delta`).
+
+  Attributes:
+    num: number of tokens, at least 1; ties count as one.
+    alpha: only tokens with `target(v) >= max target - alpha` are kept, in
+      [0, 1].
+  """
+
+  num: int = components.static(default=10)
+  alpha: float = 0.6
+
+  def __post_init__(self) -> None:
+    checks.check_range('num of TopK', self.num, 1)
+    checks.check_range('alpha of TopK', self.alpha, 0, 1)
+
+  def defers(self, raw: base.RawProbs) -> jax.Array:
+    num = min(self.num, raw.target.shape[-1])
+    likeliest = jax.lax.top_k(raw.target, num)[0]
+    threshold = jnp.maximum(likeliest[-1], likeliest[0] - self.alpha)
+    return raw.target < threshold

@@ -16,6 +16,7 @@ EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
   **dict.fromkeys(building.library_entries(goals.GOALS), {'alpha': 0.25}),
   goals.Mixture: {'first': goals.Target(), 'second': goals.Chow(0.5)},
   goals.Target: {},
+  goals.Typical: {},
 }
 
 _SIZE, _VOCAB_SIZE = 100, 6

@@ -10,6 +10,7 @@ from specjax import couplings
 from specjax import registry
 from specjax.verifiers.batch import Batch
 from specjax.verifiers.block import Block
+from specjax.verifiers.cactus import Cactus
 from specjax.verifiers.lossy import Lossy
 from specjax.verifiers.over_acceptance import OverAcceptance
 from specjax.verifiers.walks import Distinct
@@ -19,6 +20,7 @@ from specjax.verifiers.walks import TreeWalk
 __all__ = [
   'Batch',
   'Block',
+  'Cactus',
   'Distinct',
   'Ensemble',
   'Lossy',
@@ -33,6 +35,7 @@ __all__ = [
 VERIFIERS: dict[str, Callable[..., base.Verifier]] = {
   'batch': Batch,
   'block': Block,
+  'cactus': Cactus,
   'distinct': Distinct,
   'ensemble': Ensemble,
   'lossy': Lossy,

@@ -27,6 +27,10 @@ _ROWS = {
     },
     examples.Example('file', 'a', 'b', ('c',)),
   ),
+  'instruction': (
+    {'instruction': 'a', 'input': 'b', 'output': 'c'},
+    examples.Example('file', 'a\n\nb', 'c'),
+  ),
   'translation': (
     {'translation': {'de': 'ja', 'en': 'yes'}},
     examples.Example('translation_de-en', 'ja', 'yes'),
@@ -73,6 +77,10 @@ def test_rows_of_a_layout_are_read_and_written_back(name, tmp_path):
       "got the role 'system' in message 1",
     ),
     ({'messages': [{'role': 'user'}]}, "'messages' must have a 'content' each"),
+    (
+      {'instruction': 'a', 'input': ['b'], 'output': 'c'},
+      "'instruction' and 'input' must be strings, got list",
+    ),
     ({'translation': {'de': 'ja'}}, "'translation' must have the texts of two"),
     ({'question': 'a', 'answer': 3}, "'response' must be a string, got int"),
   ],

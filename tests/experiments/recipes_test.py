@@ -1,0 +1,90 @@
+"""Recipes at the papers' scale, with tiny models and files of their layouts."""
+
+import json
+
+import pytest
+
+from experiments import main
+from experiments.common import configs
+from experiments.common import prompts
+from experiments.common import results
+from specjax.testing import toys
+from tests import smoke
+
+_RECIPES = {
+  'banditspec/eagle2_7b': ('llama3', 'qwen2'),
+  'cascades/paper_scale': (
+    *('t5_wmt', 't5_xsum', 't5_cnn_dm', 'gemma_wmt', 'gemma_cnn_dm'),
+    *('gemma_gsm8k', 'gemma_mbpp'),
+  ),
+  'metasd/vicuna_7b': ('heads', 'chains'),
+  'theory/pythia': ('',),
+}
+_NAMES = [
+  f'{path}:{variant}' if variant else path
+  for path, variants in _RECIPES.items()
+  for variant in variants
+]
+# By file: a row as in the public data set, with short texts.
+_ROWS = {
+  'wmt14_en-de': {'translation': {'en': 'one two', 'de': 'yes, two'}},
+  'xsum': {'id': '0', 'document': 'one two', 'summary': 'yes'},
+  'cnn_dailymail': {'id': '0', 'article': 'one two', 'highlights': 'yes'},
+  'gsm8k': {'question': 'one two', 'answer': 'yes #### 2'},
+  'mbpp': {'task_id': 1, 'text': 'count', 'code': 'yes', 'test_list': []},
+  'alpaca_farm_eval': {'instruction': 'count', 'input': '', 'output': 'yes'},
+}
+
+
+def test_all_variants_are_covered():
+  for path, variants in _RECIPES.items():
+    names = configs.variants(f'{smoke.ROOT}/configs/{path}.py')
+    assert len(list(names)) == len(variants), path
+
+
+@pytest.mark.parametrize('name', _NAMES)
+def test_an_error_lists_all_that_is_missing(name):
+  """Paths that a flag replaced are not among them."""
+  config = smoke.load(name)
+  with pytest.raises(ValueError, match='^Put these files there') as caught:
+    prompts.load_family(config)
+  for path, source in config.sources:
+    assert f'{path} ({source})' in str(caught.value)
+  first, _ = config.sources[0]
+  assert first == config.family
+  config.family = 'mini'
+  with pytest.raises(ValueError, match='^Put these files there') as caught:
+    prompts.drafter_names(config)
+  assert f'{first} (' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'name', [name for name in _NAMES if name.startswith(('casc', 'theory'))]
+)
+def test_a_recipe_runs_with_tiny_models(name, tmp_path):
+  """One command suffices once weights and data are where the error says."""
+  family = tmp_path / 'family'
+  family.mkdir()
+  toys.write_family(family, {}, tokenizer=toys.chat_tokenizer())
+  draft = tmp_path / 'draft'
+  draft.mkdir()
+  toys.write_family(draft, {}, tokenizer=toys.chat_tokenizer())
+  config = configs.load(_path(name), True)
+  (entry,) = config.prompts.values()
+  stem = entry['from'].removeprefix('data/').removesuffix('.jsonl')
+  data = tmp_path / f'{stem}.jsonl'
+  data.write_text(f'{json.dumps(_ROWS[stem])}\n' * 3)
+  entry['from'] = str(data)
+  config.family = str(family)
+  config.drafters = {'small': str(draft)}
+  config.update({'max_new_tokens': 6, 'max_length': 96, 'dtype': ''})
+  config.batch_size = 3
+  if 'num_seeds' in config:
+    config.num_seeds = 2
+  main.run(config, tmp_path / 'run')
+  assert results.read(tmp_path / 'run')['rows']
+
+
+def _path(name):
+  path, colon, argument = name.partition(':')
+  return f'{smoke.ROOT}/configs/{path}.py{colon}{argument}'
