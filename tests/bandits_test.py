@@ -18,6 +18,7 @@ from scipy import stats
 
 from experiments.banditspec import simulated_arms
 from specjax import bandits
+from specjax import base
 from specjax import components
 from specjax.bandits import counts
 from specjax.testing import distributions
@@ -33,8 +34,9 @@ _LENGTHS = np.array(
   [[3, 1, 2], [5, 4, 1], [2, 2, 5], [1, 5, 3], [4, 1, 1], [2, 3, 5], [5, 2, 2]]
 )
 _ACCEPTANCES = (0.3, 0.6, 0.85)
-# `Goodput` learns from levels only, and is given the costs of rounds.
-_OF_REWARDS = [name for name in bandits.BANDITS if name != 'goodput']
+# These learn from levels only, and are given numbers of their arms.
+_OF_LEVELS = 'goodput', 'length_heuristic'
+_OF_REWARDS = [name for name in bandits.BANDITS if name not in _OF_LEVELS]
 _EASY = simulated_arms.truncated_geometric(_ACCEPTANCES, _L)
 
 
@@ -275,6 +277,45 @@ def _halve(rewards, pulls):
     remaining = sorted(best[: math.ceil(len(remaining) / 2)])
   assert len(remaining) == 1
   return arms + remaining * (len(rewards) - len(arms))
+
+
+@pytest.mark.parametrize('num_rows', [1, 3])
+def test_the_length_heuristic_plays_the_sequence_of_transformers(num_rows):
+  """Selects the arm of the length, or the next shorter one."""
+  depths = 0, 4, 1, 2, 8
+  bandit = bandits.LengthHeuristic(5, depths, 3.0)
+  state = bandit.init()
+  # Whether the draft is accepted in full, and then the length and the depth.
+  sequence = (
+    *((True, 5, 4), (True, 7, 4), (True, 8, 8), (True, 8, 8), (False, 7, 4)),
+    *((False, 6, 4), (False, 5, 4), (False, 4, 4), (False, 3, 2)),
+    *((False, 2, 2), (False, 1, 1), (False, 1, 1), (True, 3, 2)),
+  )
+  arm = bandit.select(jax.random.key(0), state)
+  assert depths[arm] == 2
+  for is_full, length, depth in sequence:
+    reached = num_rows * (np.arange(8) < depths[arm])
+    passed = reached if is_full else np.maximum(reached - np.eye(8)[0], 0)
+    levels = base.Levels(jnp.float32(reached), jnp.float32(passed))
+    state = bandit.update(state, arm, jnp.float32(0), levels=levels)
+    arm = bandit.select(jax.random.key(0), state)
+    assert (float(state.length), depths[arm]) == (length, depth)
+  deep = bandits.LengthHeuristic(2, (0, 4), 1.0)
+  assert deep.select(jax.random.key(0), deep.init()) == 0
+  assert bandits.LengthHeuristic(2, (3, 4), 1.0).select(None, state) == 0
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    ((2, (1,)), 'depths must have an entry for each of 2 arms, got 1'),
+    ((2, (1, -1)), 'depths must be >= 0'),
+    ((2, (1, 2), 0.5), 'initial must be >= 1, got 0.5'),
+  ],
+)
+def test_bad_arguments_of_the_length_heuristic_raise(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    bandits.LengthHeuristic(*arguments)
 
 
 def test_halving_by_hand():

@@ -248,6 +248,9 @@ def build(
     'num_arms': lambda value: len(arms),
     'kinds': lambda value: value or timing.level_kinds(arms),
     **_cost_providers(method.bandit, cached_costs),
+    'depths': lambda value: (
+      value or tuple(arm.drafter.topology.depth for arm, _ in arms)
+    ),
   }
   location = f'{method.location}.bandit'
   bandit = components.build(base.Bandit, method.bandit, location, providers)

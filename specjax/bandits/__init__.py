@@ -17,6 +17,7 @@ from specjax.bandits.forgetting import SlidingWindowUCB
 from specjax.bandits.goodput import Goodput
 from specjax.bandits.halving import PETC
 from specjax.bandits.halving import SequentialHalving
+from specjax.bandits.length_heuristic import LengthHeuristic
 from specjax.bandits.schedules import Fixed
 from specjax.bandits.schedules import RoundRobin
 from specjax.bandits.schedules import Uniform
@@ -36,6 +37,7 @@ __all__ = [
   'Goodput',
   'Hedge',
   'KLUCB',
+  'LengthHeuristic',
   'LinUCB',
   'NormalHedge',
   'PETC',
@@ -57,6 +59,7 @@ BANDITS: dict[str, type[base.Bandit]] = {
   'goodput': Goodput,
   'hedge': Hedge,
   'kl_ucb': KLUCB,
+  'length_heuristic': LengthHeuristic,
   'lin_ucb': LinUCB,
   'normal_hedge': NormalHedge,
   'petc': PETC,
