@@ -11,6 +11,14 @@ drafted. `goodput` selects among these thresholds and plain decoding, by the
 measured cost of their rounds and by how often their drafts are accepted.
 `lin_ucb` selects in each round among plain decoding, a lookup and the head, by
 how long the match is and how the last draft fared.
+
+On two cores of an AMD EPYC without AVX-512, at temperature 0 and on 48 prompts
+of six domains, a lookup or the head is 1.30 ± 0.05 times as fast as plain
+decoding, and from 1.04 (instruct) to 1.84 (translation) by domain; on 16 first
+turns of Spec-Bench, 1.17 ± 0.08, and 0.92 ± 0.08 on those of MT-Bench. A lookup
+or nothing is 1.21 ± 0.04 times as fast, and nowhere slower; lookups alone 1.15
+± 0.04, the head alone 0.99 ± 0.03 times. At temperature 1, where text repeats
+itself less, a lookup or the head is 0.98 ± 0.02 times as fast.
 """
 
 import pathlib
