@@ -11,6 +11,7 @@ from specjax import base
 from specjax import components
 from specjax import couplings
 from specjax import goals
+from specjax.couplings import residuals
 from specjax.verifiers import walks
 
 
@@ -42,11 +43,29 @@ class Lossy(base.Verifier):
   def judges_by_level(self) -> bool:
     return True
 
+  @property
+  def _coupling(self) -> 'LossyCoupling':
+    return LossyCoupling(goals.Lossy(self.alpha, self.beta))
+
   def __call__(
     self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
   ) -> base.Outcome:
-    coupling = LossyCoupling(goals.Lossy(self.alpha, self.beta))
-    return walks.TreeWalk(coupling)(key, tree, target_probs)
+    return walks.TreeWalk(self._coupling)(key, tree, target_probs)
+
+  def token_probs(
+    self, draft: jax.Array, target: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the distribution of a token that had a draft, in closed form.
+
+    Args:
+      draft: `[V]` distribution that the draft token is a sample of.
+      target: `[V]` the target's distribution.
+
+    Returns:
+      `[V]` probabilities of the emitted token, whether it is the draft token
+      or its replacement, and `[]` the probability of a rejection.
+    """
+    return self._coupling.token_probs(draft, target)
 
 
 @components.component
@@ -67,6 +86,18 @@ class LossyCoupling(base.Coupling):
     draft: jax.Array,
     target: jax.Array,
   ) -> tuple[jax.Array, jax.Array]:
-    probs = self.goal(target, draft, base.RawProbs(target, draft))
-    probs = jnp.where(active.any(), probs, target)
+    probs = jnp.where(active.any(), self._goal_probs(draft, target), target)
     return couplings.Maximal()(key, candidates, active, draft, probs)
+
+  def token_probs(
+    self, draft: jax.Array, target: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what `Lossy.token_probs` does."""
+    goal_probs = self._goal_probs(draft, target)
+    accepted = jnp.minimum(draft, goal_probs)
+    rejection = (draft - accepted).sum()
+    residual = residuals.residual(draft, goal_probs)
+    return accepted + rejection * residual / residual.sum(), rejection
+
+  def _goal_probs(self, draft: jax.Array, target: jax.Array) -> jax.Array:
+    return self.goal(target, draft, base.RawProbs(target, draft))

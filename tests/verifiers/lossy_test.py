@@ -68,6 +68,12 @@ def check_distribution(case, alpha, beta, verifier=None):
   if beta == 1:
     excess = np.maximum(target - draft, 0)
     expected = kept_probs + (1 - kept_probs.sum()) * excess / excess.sum()
+  if verifier is None:
+    closed_form, rejection = verifiers.Lossy(alpha, beta).token_probs(
+      np.float32(draft), np.float32(target)
+    )
+    np.testing.assert_allclose(closed_form, expected, atol=1e-6)
+    np.testing.assert_allclose(rejection, 1 - kept_probs.sum(), atol=1e-6)
   result = integrated(case, alpha, beta, verifier)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
   probs = result.probs.reshape(case.vocab_size, -1).sum(axis=1)
