@@ -79,7 +79,8 @@ RULES = {
   'token_v3': SHARES,
 }
 _SHARES = (0.3, 0.6, 0.9)
-_GAPS = (0.0, 0.1, 0.3)
+# At 0, both rules already accept more than keeps the quality of the target.
+_GAPS = (-0.5, -0.2, 0.0, 0.1, 0.3)
 # Columns of points that are compared without clocks.
 UNTIMED = (
   'method',
@@ -96,6 +97,7 @@ FEW = {
   'bild': (1.0, 2.0, 4.0),
   'chow': _SHARES,
   'diff': _GAPS,
+  'lossy': (0.05, 0.1, *_SHARES),
   'opt': _GAPS,
   'token_v3': _SHARES,
 }
@@ -178,16 +180,18 @@ def plain(draft='small'):
 def drafted(rules, draft='small', length=5, **columns):
   """Returns lossless and lossy decoding, and a cascade per rule.
 
-  Lossy decoding uses the shares of the rule `chow`, if that is among them.
+  Lossy decoding uses the shares of `lossy` if these are among the rules, and
+  those of `chow` otherwise.
   """
   arm = f'{draft}:{length}'
-  shares = rules.get('chow', SHARES)
+  shares = rules.get('lossy', rules.get('chow', SHARES))
   return (
     {'arm': arm, 'label': 'lossless', 'columns': columns},
     *line('lossy', f'{arm}/lossy({{alpha}})', shares, **columns),
     *(
       method
       for rule, alphas in rules.items()
+      if rule != 'lossy'
       for method in line(rule, f'{arm}~{rule}({{alpha}})', alphas, **columns)
     ),
   )

@@ -144,7 +144,8 @@ def summary(rows):
   the target's latency; `best_share` is the share of latencies, up to the
   target's, at which no line has a better point with the same or less latency.
   Errors are those of the selected point, without the bias of the selection.
-  There are no summary rows without measured latencies.
+  Lossless decoding is a point of the line of lossy decoding, at alpha 0. There
+  are no summary rows without measured latencies.
   """
   if 'latency' not in rows[0]:
     return []
@@ -168,7 +169,8 @@ def _panel_summary(
   on_grid = lambda row: np.where(row['latency'] <= grid, row[by], -np.inf)
   front = lambda rows: np.max([on_grid(row) for row in rows], axis=0)
   for method in dict.fromkeys(row['method'] for row in rows):
-    line = [row for row in rows if row['method'] == method]
+    labels = (LOSSY, LOSSLESS) if method == LOSSY else (method,)
+    line = [row for row in rows if row['method'] in labels]
     good = (row for row in line if row[by] >= bar)
     point = min(good, key=lambda row: row['latency'], default={})
     speed_up = 1 / point['latency'] if point else None

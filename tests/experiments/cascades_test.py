@@ -334,6 +334,25 @@ def test_a_summary_by_hand():
   assert good['equal latency']['rating_at_latency_error'] == 0.2
 
 
+def test_lossless_decoding_is_on_the_line_of_lossy_decoding():
+  """Lossy decoding reaches the target's rating only where it is lossless."""
+  names = 'method', 'alpha', 'latency', 'quality'
+  shared = {'prompts': 'all', 'latency_error': 0.1, 'quality_error': 0.2}
+  shared |= {'target_nats': -1.0, 'target_nats_error': 0.0}
+  table = [
+    ('target', None, 1.0, 10.0),
+    ('lossless', None, 0.8, 10.0),
+    ('lossy', 0.3, 0.5, 9.0),
+  ]
+  rows = frontier.summary([shared | dict(zip(names, row)) for row in table])
+  speed_ups = {
+    row['method']: row['speed_up_at_quality']
+    for row in rows
+    if (row['part'], row['by']) == ('equal quality', 'quality')
+  }
+  assert speed_ups == {'target': 1.0, 'lossless': 1.25, 'lossy': 1.25}
+
+
 def test_points_beyond_lossy_decoding_by_hand():
   """Interpolates at 0.6 calls, midway from 0.5 to 0.7, per draft length."""
   names = 'method', 'target_calls', 'target_nats', 'draft_length'
