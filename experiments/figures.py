@@ -272,6 +272,30 @@ def _frontier(rows: pd.DataFrame) -> figure_lib.Figure:
   return figure
 
 
+def _teacher_forced(rows: pd.DataFrame) -> figure_lib.Figure:
+  """Draws the loss on reference texts against rejections."""
+  points = rows[rows['part'].isna()]
+  target = points[points['method'] == 'lossless'].iloc[0]['loss_01']
+  # All lines end at the draft and at the target.
+  names = {
+    'token_v3': 'token rule', 'opt': 'OPT', 'lossy': 'lossy', 'bild': 'BiLD',
+    'chow': 'Chow',
+  }  # fmt: skip
+  ends = points[points['method'].isin(['draft', 'lossless'])]
+  lines = [ends.assign(method=method) for method in names]
+  figure = _lines(
+    *(pd.concat([points, *lines]), 'rejection_rate', 'loss_01', 'method'),
+    names,
+    level=target,
+    xlabel='rejection probability',
+    ylabel='expected 0-1 loss',
+  )
+  (axes,) = figure.axes
+  place = {'transform': axes.get_yaxis_transform(), 'fontsize': 9}
+  axes.text(0.02, target + 0.001, 'target model', **place)
+  return figure
+
+
 def _rejections(rows: pd.DataFrame) -> figure_lib.Figure:
   """Draws expected and simulated rejections by the number of drafts."""
   rows = rows[rows['horizon'] == 50]
@@ -361,6 +385,7 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'metasd_heads': (_specialists, 'metasd/heads'),
   'metasd_answers': (_answers, 'metasd/answers-smollm2'),
   'cascades_frontier': (*(_frontier, 'cascades/frontier-heads_summarization'),),
+  'cascades_teacher_forced': (_teacher_forced, 'cascades/teacher_forced'),
   'theory_rejections': (_rejections, 'theory/rejections'),
   'theory_bias': (_bias, 'theory/ledger-smollm2'),
   'theory_predictions': (_predictions,),

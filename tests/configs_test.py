@@ -41,6 +41,7 @@ _RUNS = {
   'cascades.calibrate': ('cascades/calibrate', 'choice.json', 'dev.png'),
   'cascades.frontier': ('cascades/decoder_only',),
   'cascades.rule_bandit': ('cascades/rule_bandit',),
+  'cascades.teacher_forced': ('cascades/teacher_forced', 'loss_01.png'),
   'chat': ('chat',),
   'compare': ('spectr/decode',),
   'decode': ('decode',),

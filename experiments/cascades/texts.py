@@ -126,15 +126,36 @@ def _deferred(
     return None
   if arm.goal is None:
     return float(len(tokens) - start) if name == 'target' else 0.0
-  last = start - 1  # The prompt's last token, after which the first is drawn.
-  inputs = _padded(tokens[:last]), last, _padded(tokens[last:-1])
+  sampling = compiled_method.method.sampling
   probs = [
-    _probs(model.model, compiled_method.method.sampling, model.params, *inputs)
-    for model in (models[name], models[draft])
+    response_probs(models[model], sampling, tokens, start)
+    for model in (name, draft)
   ]
   goal = compiled_method.decoder.round_fn.arms[0].goal
   shares = _deferrals(goal, *probs)
   return round(float(shares[: len(tokens) - start].sum()), 4)
+
+
+def response_probs(
+  model: families.Model,
+  sampling: sampling_lib.Sampling,
+  tokens: list[int],
+  start: int,
+) -> base.Probs:
+  """Returns a model's distributions at each token of a response.
+
+  Args:
+    model: the model.
+    sampling: temperature, top-k, top-p and min-p.
+    tokens: a prompt and a response.
+    start: the index of the response's first token, at least 1.
+
+  Returns:
+    `[T, V]`, where `T` is a power of two; undefined past the response.
+  """
+  last = start - 1  # The prompt's last token, after which the first is drawn.
+  inputs = _padded(tokens[:last]), last, _padded(tokens[last:-1])
+  return _probs(model.model, sampling, model.params, *inputs)
 
 
 def _padded(tokens: list[int]) -> np.ndarray:

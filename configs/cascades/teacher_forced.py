@@ -1,0 +1,90 @@
+r"""Loss against rejections on reference texts, for all rules (Lemmas 1 and 4).
+
+python -m experiments.main --config=configs/cascades/teacher_forced.py \
+    --config.data_dir=DATA --workdir=runs/teacher_forced
+
+Nothing is sampled: at each token of held-out responses, the loss and the
+rejection probability of a rule are closed forms of the distributions of both
+models. The family is mini with the drafter `small`, or SmolLM2 with `:smollm2`.
+"""
+
+import ml_collections
+
+from configs.cascades import frontier
+from specjax import registry
+
+_GAPS = (
+  *(-0.5, -0.4, -0.3, -0.25, -0.2, -0.15, -0.1, -0.05),
+  *(0.0, 0.05, 0.1, 0.2, 0.3, 0.5),
+)
+_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_LOG_GAPS = (-2.0, -1.5, -1.0, -0.7, -0.4, -0.2, 0.0, 0.2, 0.4, 0.7, 1.0)
+_RULES = {
+  'bild': (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
+  'chow': _SHARES,
+  'chow_log': (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0),
+  'diff': _GAPS,
+  'diff_log': _LOG_GAPS,
+  'lossy': (0.02, *_SHARES, 0.95),
+  'opt': (-2.0, -1.0, *_GAPS, 1.0),
+  'opt_log': (-4.0, -3.0, *_LOG_GAPS, 2.0),
+  'token_v1': (-0.5, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8),
+  'token_v2': (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8),
+  'token_v3': (0.0, *_SHARES, 0.95, 0.99),
+}
+_DOMAINS = 'code', 'instruct', 'lm', 'math', 'qa', 'summarization'
+_FAMILIES = {
+  'mini': {
+    'family': 'mini',
+    'domains': (*_DOMAINS, 'translation'),
+    'texts_per_domain': 60,
+  },
+  'smollm2': {
+    'family': frontier.SMOLLM2,
+    'domains': _DOMAINS,
+    'texts_per_domain': 24,
+  },
+}
+
+VARIANTS = tuple(_FAMILIES)
+
+
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'cascades.teacher_forced',
+      **registry.lookup(_FAMILIES, 'family', which),
+      'data_dir': 'data',
+      'methods': methods(_RULES),
+      'max_length': 320,  # Tokens of a text, with its prompt.
+      'sampling': {'temperature': 1.0},
+      'num_resamples': 1000,
+      'seed': 0,
+      'columns': (
+        'method',
+        'alpha',
+        'loss_01',
+        'log_loss',
+        'rejection_rate',
+        'tokens_per_round',
+        'loss_01_over_lossy',
+        'log_loss_over_lossy',
+        'ratio_to_lossy',
+        'loss_01_over_target',
+      ),
+    }
+  )
+
+
+def methods(rules):
+  """Returns the rule that never defers, and the methods of `drafted`."""
+  draft = {'arm': 'small:5~chow(1.0)', 'label': 'draft'}
+  return draft, *frontier.drafted(rules)
+
+
+SMOKE = {
+  'methods': methods({'chow': (0.5,), 'opt': (-0.2, 0.2)}),
+  'texts_per_domain': 2,
+  'num_resamples': 10,
+}
