@@ -19,7 +19,6 @@ from scipy import stats
 from experiments.banditspec import simulated_arms
 from specjax import bandits
 from specjax import base
-from specjax import components
 from specjax.bandits import counts
 from specjax.testing import distributions
 from specjax.theory import constant
@@ -91,6 +90,26 @@ def test_ucb_spec_plays_the_paper_s_sequence():
     assert arm == expected
     pulls[arm], sums[arm] = pulls[arm] + 1, sums[arm] + lengths[arm]
   assert pulls.min() >= 1 and pulls.max() >= 3
+
+
+def test_the_released_ucb_spec_plays_two_passes_and_then_the_best_mean():
+  """Checks the means and ties by hand; arm 2 has one round in the passes."""
+  passes = (
+    [0.5, 1, 1],
+    [1, 0.625, 1],
+    [1, 1, 0.375],
+    [0.25, 1, 1],
+    [1, 0.125, 1],
+  )
+  # All means are 0.375; then those of arms 0, 1 and 2 fall to 0.25, in turn.
+  greedy = [0, 1, 1], [1, 0, 1], [1, 1, 0.125], [0.25, 1, 1]
+  arms, states = _follow(bandits.UCBSpecReleased(3), [*passes, *greedy])
+  assert arms.tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 0]
+  assert states.pulls[-1].tolist() == [3, 3, 2]
+  # Four arms take seven rounds, and the eighth is the first greedy one.
+  best_last = np.tile([0.1, 0.2, 0.3, 0.4], (9, 1))
+  arms, _ = _follow(bandits.UCBSpecReleased(4), best_last)
+  assert arms.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 3]
 
 
 def test_ties_go_to_the_lowest_arm():
@@ -853,7 +872,9 @@ _regret_of_uniform = functools.cache(lambda: _regret(bandits.Uniform(3)))
 @pytest.mark.parametrize(
   'name',
   tiers.cases(
-    sorted({*_OF_REWARDS} - {'fixed', 'round_robin', 'uniform'}),
+    sorted(
+      {*_OF_REWARDS} - {'fixed', 'round_robin', 'ucb_spec_released', 'uniform'}
+    ),
     *('exp3_spec', 'hedge', 'sequential_halving', 'thompson', 'ucb_spec'),
   ),
 )
@@ -899,17 +920,13 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
     assert mean_excess < regret.ucb_upper_bound(_EASY.means(0), _L, tokens)
 
 
-@components.component
-class _TotalCountUCB(bandits.CountsBandit):
-  """A broken twin of UCB1, whose radius is that of the total count."""
-
-  def indices(self, state):
-    return state.means + jnp.sqrt(jnp.log(state.rounds) / state.rounds)
-
-
 def test_a_radius_of_the_total_count_never_recovers():
-  """Gives all arms the same bonus; one bad round ends use of the best arm."""
-  excess = _excess_rounds(_long_race, _TotalCountUCB(3), 50, *_DECADES[:-1])
+  """Checks the released rule, whose radius is the same for all arms.
+
+  After two bad rounds, the best arm is never selected again.
+  """
+  bandit = bandits.UCBSpecReleased(3)
+  excess = _excess_rounds(_long_race, bandit, 50, *_DECADES[:-1])
   previous_decade, last_decade = np.diff(excess.mean(0))
   assert last_decade / previous_decade > 8
 

@@ -84,6 +84,7 @@ def family_config(family, models, files):
       'bandits': (
         'uniform',
         'ucb_spec',
+        {'bandit': 'ucb_spec_released', 'reward': 'throughput'},
         'exp3_spec',
         'ucb1',
         'kl_ucb',

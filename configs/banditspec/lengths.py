@@ -40,6 +40,7 @@ def get_config(which='mini'):
       'prompts_per_domain': 20,
       'bandits': (
         'ucb_spec',
+        'ucb_spec_released',  # The rule of the authors' code.
         'ucb1(beta=0.1)',
         {'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge'},
       ),

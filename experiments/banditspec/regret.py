@@ -17,6 +17,7 @@ from experiments.common import plots
 from specjax import bandits
 from specjax import base
 from specjax import checks
+from specjax import metrics
 from specjax import registry
 from specjax.theory import regret as regret_lib
 
@@ -146,16 +147,24 @@ def _regret(
   runs: simulated_arms.Runs,
   tokens: int,
 ) -> dict[str, Any]:
-  """Returns a row of regret, with the bound if there is one."""
+  """Returns a row of regret, with the bound if there is one.
+
+  Block efficiency is emitted tokens per round.
+  """
   lost = runs.lost_rounds(tokens)
   best_rounds = float(runs.fixed_rounds(tokens).mean(0).min())
+  rounds = runs.rounds(tokens)
+  # What the last round emits beyond `tokens` is cut off, as when decoding.
+  efficiency, error = metrics.ratio(np.full(len(rounds), tokens), rounds)
   return {
     'tokens': tokens,
     'regret': float(lost.mean()),
     'regret_error': float(lost.std(ddof=1) / len(lost) ** 0.5),
     'bound': _bound(unit, arms, tokens, best_rounds),
-    'rounds': float(runs.rounds(tokens).mean()),
+    'rounds': float(rounds.mean()),
     'best_rounds': best_rounds,
+    'block_efficiency': efficiency,
+    'block_efficiency_error': error,
   }
 
 

@@ -25,6 +25,7 @@ from specjax.bandits.thompson import Thompson
 from specjax.bandits.upper_confidence import KLUCB
 from specjax.bandits.upper_confidence import UCB1
 from specjax.bandits.upper_confidence import UCBSpec
+from specjax.bandits.upper_confidence import UCBSpecReleased
 
 __all__ = [
   'BANDITS',
@@ -47,6 +48,7 @@ __all__ = [
   'Thompson',
   'UCB1',
   'UCBSpec',
+  'UCBSpecReleased',
   'Uniform',
 ]
 
@@ -69,5 +71,6 @@ BANDITS: dict[str, type[base.Bandit]] = {
   'thompson': Thompson,
   'ucb1': UCB1,
   'ucb_spec': UCBSpec,
+  'ucb_spec_released': UCBSpecReleased,
   'uniform': Uniform,
 }

@@ -39,6 +39,33 @@ class UCBSpec(counts.CountsBandit):
 
 
 @components.component
+class UCBSpecReleased(counts.CountsBandit):
+  """Selects as the released code of UCBSpec does (Hou et al. 2025).
+
+  `ucb_length_spec_generate` in generate_utils.py of
+  https://github.com/sail-sg/BanditSpec adds `sqrt(6 log(t) / rounds)` to every
+  arm, with the rounds of all arms together. The same number for all arms does
+  not change which is the largest, so that the rule is greedy. It first takes
+  the arms in order, for two passes less the last round: with four arms, 0, 1,
+  2, 3, 0, 1, 2. There, arms are the draft lengths 1 to 4, the bandit starts
+  anew with every batch, and rewards are measured tokens per second, as with
+  the reward `Throughput`.
+
+  Unlike `UCBSpec`, it never explores again, so that its regret is linear.
+  """
+
+  def indices(self, state: counts.Counts) -> jax.Array:
+    """Returns `[A]` means."""
+    return state.means
+
+  def select(self, key: jax.Array, state: counts.Counts) -> jax.Array:
+    """Returns the next arm of the passes, or that of the largest mean."""
+    passes = state.pulls.sum() < 2 * self.num_arms - 1
+    next_arm = jnp.argmin(state.pulls).astype(jnp.int32)
+    return jnp.where(passes, next_arm, super().select(key, state))
+
+
+@components.component
 class UCB1(counts.CountsBandit):
   """Selects by UCB1 (Auer, Cesa-Bianchi and Fischer 2002).
 
