@@ -60,7 +60,7 @@ def read(path: pathlib.Path = FILE) -> pd.DataFrame:
 def judge_all(
   claims: pd.DataFrame, contents: Mapping[str, Any]
 ) -> pd.DataFrame:
-  """Returns the claims that have results, with verdicts.
+  """Returns the claims with verdicts.
 
   The columns `threshold`, `ours`, `ours_error`, `paper`, `ours / paper` and
   `verdict` have the worst row of each claim; `margin` is its distance from the
@@ -71,15 +71,18 @@ def judge_all(
     contents: the contents of results, by name.
 
   Raises:
-    ValueError: a result lacks the row or the column of a claim.
+    ValueError: a claim has no result, or its result lacks a row or the column.
   """
-  with_results = claims[claims['result'].isin(list(contents))]
-  verdicts = [
-    judge(claim, contents[claim['result']])
-    for claim in with_results.to_dict('records')
-  ]
-  verdicts = results.frame(verdicts).set_index(with_results.index)
-  return with_results.drop(columns='paper').join(verdicts)
+  verdicts = []
+  for claim in claims.to_dict('records'):
+    if claim['result'] not in contents:
+      raise ValueError(
+        f'The claim {claim["name"]!r} needs {claim["result"]}, of which no '
+        'result is kept.'
+      )
+    verdicts.append(judge(claim, contents[claim['result']]))
+  verdicts = results.frame(verdicts).set_index(claims.index)
+  return claims.drop(columns='paper').join(verdicts)
 
 
 def judge(claim: Mapping[str, Any], content: Mapping[str, Any]) -> results.Row:
@@ -119,7 +122,7 @@ def _select(
   claim: Mapping[str, Any], rows: pd.DataFrame, query: str
 ) -> list[results.Row]:
   """Returns the rows of a query that have the number of the claim."""
-  place = f'The claim {claim["claim"]!r} needs rows of {claim["result"]} with'
+  place = f'The claim {claim["name"]!r} needs rows of {claim["result"]} with'
   if claim['column'] not in rows:
     raise ValueError(f'{place} the column {claim["column"]!r}, which it lacks.')
   rows = rows.dropna(subset=claim['column'])

@@ -110,7 +110,7 @@ def fill(page: str, contents: Mapping[str, Any]) -> str:
 
   Raises:
     ValueError: a comment is unknown, or selects rows or columns that are not
-      in the result.
+      in the result; or a claim lacks its result, row or column.
   """
 
   def replace(match: re.Match[str]) -> str:
@@ -173,8 +173,6 @@ def _replace(name: str, header: str, column: str) -> str:
 def _verdicts(contents: Mapping[str, Any], *source: str) -> str:
   """Returns the verdicts; those of one paper have explanations."""
   rows = claims.judge_all(claims.read(), contents)
-  if rows.empty:
-    return _NOT_RUN
   if not source:
     return results.markdown(results.cells(rows, ('source', *_VERDICT)))
   rows = rows[rows['source'].isin(source)]

@@ -82,7 +82,6 @@ def _project(tmp_path):
   )
   (tmp_path / 'README.md').write_text(
     'a\n<!-- results quickstart -->\nold\n<!-- end -->\nb\n'
-    '<!-- headline -->\nold\n<!-- end -->\nc\n'
   )
   return tmp_path
 
@@ -121,7 +120,7 @@ def test_results_are_kept_and_shown(tmp_path):
   assert '| none | 1.000 |' in table and '--workdir=runs/quickstart' in table
   readme = (root / 'README.md').read_text()
   assert '| medium:4 | 2.500 |' in readme and 'old' not in readme
-  assert readme.startswith('a\n') and readme.endswith('c\n')
+  assert readme.startswith('a\n') and readme.endswith('b\n')
   files = _files(root)
   report.write(root, root)
   assert _files(root) == files
@@ -142,6 +141,13 @@ def test_a_comment_that_does_not_fit_is_an_error(comment, sentence):
   with pytest.raises(ValueError, match=sentence) as error:
     report.fill(page, contents)
   assert comment in str(error.value).replace("\\'", "'")
+
+
+@pytest.mark.parametrize('comment', ['verdicts', 'verdicts MetaSD', 'headline'])
+def test_a_claim_without_a_kept_result_fails_the_page(comment):
+  page = f'<!-- {comment} -->\n<!-- end -->'
+  with pytest.raises(ValueError, match='^The claim .* no result is kept'):
+    report.fill(page, {'a': {'rows': [{'x': 1}], 'claims': []}})
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path):
