@@ -38,6 +38,7 @@ _RUNS = {
   ),
   f'banditspec/memory:{_MINI_STORE}': suite.Run(),
   'banditspec/regret': suite.Run(small={'runs': 50}),
+  'banditspec/regret:table_1': suite.Run(small={'runs': 50}),
 }
 
 VARIANTS = suite.SIZES

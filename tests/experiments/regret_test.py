@@ -7,6 +7,7 @@ import pytest
 from experiments import main
 from experiments.banditspec import regret
 from experiments.banditspec import simulated_arms
+from experiments.common import paper
 from specjax import bandits
 from tests.experiments import toy
 
@@ -99,6 +100,28 @@ def test_figures(regret_run):
   }
   assert 'bound of exp3_spec' in labels and len(labels) == 4
   assert set(regret.figures(_regrets(rows))) == {'regret'}
+
+
+def test_block_efficiency_is_tokens_per_round(regret_run):
+  _, rows = regret_run
+  for row in _regrets(rows):
+    expected = row['tokens'] / row['rounds']
+    assert row['block_efficiency'] == pytest.approx(expected)
+    assert 0 <= row['block_efficiency_error'] < 1
+
+
+def test_the_arms_of_table_1_emit_the_paper_s_numbers_of_tokens():
+  config = toy.config('banditspec/regret', None, {}, 'table_1')
+  _, arms = regret.prepare(config)
+  numbers = paper.read('banditspec/tables_1_3_4')
+  numbers = numbers[
+    (numbers['table'] == 'Table 1, LLaMA3-8B')
+    & (numbers['prompts'] == 'Spec-Bench')
+  ].set_index('method')['block_efficiency']
+  methods = ['Eagle-2', 'suffix tree', 'PLD', 'Rest']
+  expected = numbers[methods].astype(float)
+  means = arms['Spec-Bench'].means(0)
+  np.testing.assert_allclose(means, expected, atol=0.005)
 
 
 def test_a_run_that_was_killed_goes_on(regret_run, tmp_path):
