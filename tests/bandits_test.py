@@ -92,6 +92,13 @@ def test_ucb_spec_plays_the_paper_s_sequence():
   assert pulls.min() >= 1 and pulls.max() >= 3
 
 
+def test_the_printed_radius_after_28_rounds():
+  """Checks the radius of four arms after seven rounds of each, in tokens."""
+  state = counts.Counts(jnp.full(4, 7), jnp.zeros(4))
+  radius = np.asarray(bandits.UCBSpec(4).indices(state))
+  np.testing.assert_allclose(5 * radius, 4.58, atol=0.005)
+
+
 def test_the_released_ucb_spec_plays_two_passes_and_then_the_best_mean():
   """Checks the means and ties by hand; arm 2 has one round in the passes."""
   passes = (
