@@ -26,7 +26,6 @@ import pathlib
 import ml_collections
 
 from configs.benchmark import smollm2
-from experiments.common import sweeps
 
 VARIANTS = ('',)  # The argument is a file.
 
@@ -77,12 +76,10 @@ def get_config(file=''):
       'batch_size': 1,
       'repeats': 1,
       'sampling': {'temperature': 0.0},
-      'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
       'max_new_tokens': 64,
       'max_length': 512,
       'seed': 0,
       'columns': (
-        'sampling.temperature',
         'prompts',
         'domain',
         'method',
