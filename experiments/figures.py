@@ -63,7 +63,7 @@ def _verdicts(contents: Mapping[str, Any]) -> figure_lib.Figure:
     reference=0,
     colors=colors,
   )
-  axes.set_xlim(-0.9, 2.1)
+  axes.set_xlim(-0.9, 2.4)
   keys = {f'● {name}': color for name, color in _VERDICT_COLORS.items()}
   for row, (text, color) in enumerate({**keys, '◇ paper': 'black'}.items()):
     axes.text(1.4, 0.5 + 1.1 * row, text, color=color, va='center')
