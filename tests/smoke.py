@@ -87,7 +87,8 @@ def with_toys(config, folder):
     if field in config and (config[field] or not path) and not is_shipped:
       config[field] = str(folder / path)
   if config.get('sources'):
-    config.update({'sources': (), 'drafters': ''})
+    with config.unlocked():
+      del config.sources, config.drafters
     for prompts in config.prompts.values():
       if prompts.get('from'):
         prompts['from'] = str(folder / 'spec_bench.jsonl')
