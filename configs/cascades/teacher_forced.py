@@ -6,6 +6,9 @@ python -m experiments.main --config=configs/cascades/teacher_forced.py \
 Nothing is sampled: at each token of held-out responses, the loss and the
 rejection probability of a rule are closed forms of the distributions of both
 models. The family is mini with the drafter `small`, or SmolLM2 with `:smollm2`.
+At the target's 0-1 loss, mini emits 1.113 ± 0.006 times as many tokens per
+round with `token_v3` as with lossy decoding, and 1.128 ± 0.019 times as many
+with `opt`.
 """
 
 import ml_collections
