@@ -688,7 +688,7 @@ def test_a_conversation_follows_the_turns_of_a_line(chat, tmp_path, capsys):
     {'category': 'qa', 'turns': 'no list'},
   ]
   path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  fields = {'from': str(path), 'template': 'Say: {}'}
+  fields = {'from': str(path), 'template': 'Say: {}', 'per_domain': 4}
   config = _config(
     chat,
     prompts={'a': fields | {'conversation': True}, 'b': fields},
