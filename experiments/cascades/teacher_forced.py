@@ -117,16 +117,13 @@ def run(config, workdir):
     'draft': setup.draft,
     'methods': [method.settings for method in setup.methods],
   }
-  references = list(setup.texts.values())
-  outcomes = list(
-    log.resume(
-      workdir,
-      [{'texts': of_domain, **settings} for of_domain in references],
-      functools.partial(text_sums, setup),
-      'domains',
-      references,
-    )
-  )
+  units = [
+    {'domain': domain, 'texts': references, **settings}
+    for domain, references in setup.texts.items()
+  ]
+  compute = functools.partial(text_sums, setup)
+  inputs = list(setup.texts.values())
+  outcomes = list(log.resume(workdir, units, compute, 'domains', inputs))
   return rows(
     [{'method': m.label, **m.columns} for m in setup.methods],
     np.concatenate([outcome['num_tokens'] for outcome in outcomes]),
