@@ -39,6 +39,7 @@ _RUNS = {
   f'banditspec/memory:{_MINI_STORE}': suite.Run(),
   'banditspec/regret': suite.Run(small={'runs': 50}),
   'banditspec/regret:table_1': suite.Run(small={'runs': 50}),
+  'banditspec/stop_rules': suite.Run(_DATA, small={'prompts_per_domain': 1}),
 }
 
 VARIANTS = suite.SIZES
