@@ -12,9 +12,8 @@ joins their rows. `--smoke` runs the config at its smallest sizes, to test that
 it works here; fields that are set by flags keep their values.
 `--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs.
 
-Compiled programs are kept in ~/.cache/specjax/programs, so that the next run
-starts faster. JAX_COMPILATION_CACHE_DIR=DIR names another folder; if it is set
-but empty, none are kept.
+Compiled programs are kept in ~/.cache/specjax/programs. The variable
+JAX_COMPILATION_CACHE_DIR names another folder, or none if it is empty.
 """
 
 from collections.abc import Iterable

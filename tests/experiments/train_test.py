@@ -295,7 +295,8 @@ def _train_heads(learn, tmp_path_factory):
   def train(kind):
     first, _ = _HEADS[kind]
     config = learn(f'train/heads/{kind}', first)
-    config.heads[kind].pop('training', None)
+    if 'training' in config.heads[kind]:
+      del config.heads[kind].training
     workdir = tmp_path_factory.mktemp(kind)
     return workdir, toy.run(config, workdir)
 
