@@ -90,7 +90,7 @@ class LinUCB(base.Bandit):
       state: the regressions so far, and the features of this round.
     """
     del key
-    spread = jnp.einsum('acd,d->ac', state.inverse, state.features)
+    spread = _spread(state)
     loss = (spread * state.moments).sum(-1)
     radius = jnp.sqrt(jnp.maximum(spread @ state.features, 0))
     return jnp.argmin(loss - self.alpha * radius).astype(jnp.int32)
@@ -134,7 +134,7 @@ class LinUCB(base.Bandit):
     The inverse is updated by the formula of Sherman and Morrison.
     """
     weight = is_pulled.astype(jnp.float32)
-    spread = jnp.einsum('acd,d->ac', state.inverse, state.features)
+    spread = _spread(state)
     scale = weight / (1 + spread @ state.features)
     outer = spread[:, :, None] * spread[:, None]
     moment = (weight * (1 - rewards))[:, None] * state.features[None]
@@ -142,3 +142,8 @@ class LinUCB(base.Bandit):
       inverse=state.inverse - scale[:, None, None] * outer,
       moments=state.moments + moment,
     )
+
+
+def _spread(state: LinearState) -> jax.Array:
+  """Returns `[A, C]` the product of each inverse and the features."""
+  return jnp.einsum('acd,d->ac', state.inverse, state.features)
