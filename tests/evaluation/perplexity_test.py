@@ -65,7 +65,9 @@ def test_bits_per_byte_equal_a_direct_sum(tokenizer, table, batch_size):
 
   Neither the rows that fill up a batch nor the other domain may count.
   """
-  lengths = [len(tokenizer.encode_example(*e[1:])[0]) for e in _EXAMPLES]
+  lengths = [
+    len(tokenizer.encode_example(e.prompt, e.response)[0]) for e in _EXAMPLES
+  ]
   assert max(lengths[:-1]) <= _ROW_LENGTH < lengths[-1]
   got = _bits_per_byte(tokenizer, table, _EXAMPLES, batch_size=batch_size)
   assert list(got) == ['math', 'talk']
