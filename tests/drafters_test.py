@@ -14,8 +14,8 @@ from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.compilation import hlo
-from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.testing import distributions
 from tests import arms
 from tests import sizes
@@ -39,7 +39,7 @@ RAGGED = trees.Topology((-1, -1, 1))
 @pytest.fixture(scope='module')
 def params():
   """Large random weights: each token of the context sways what follows."""
-  params = adapters.init_params(jax.random.key(17), CONFIG)
+  params = flax_modules.init_params(jax.random.key(17), CONFIG)
   return jax.tree.map(lambda leaf: 20 * leaf if leaf.ndim > 1 else leaf, params)
 
 

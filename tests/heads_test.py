@@ -24,6 +24,7 @@ from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.models import heads
 from specjax.models import loading
 from specjax.testing import distributions
@@ -63,7 +64,7 @@ def _random(key, params, scale=0.4):
 
 @functools.cache
 def _target():
-  params = _random(1, adapters.init_params(jax.random.key(0), _TARGET))
+  params = _random(1, flax_modules.init_params(jax.random.key(0), _TARGET))
   return adapters.Transformer(_TARGET), params
 
 
@@ -514,7 +515,7 @@ def test_a_dynamic_tree_is_that_of_the_algorithm():
   """Follows EAGLE-2's description path by path, without a KV cache."""
   config = heads.configure('eagle', dataclasses.replace(_TARGET, vocab_size=7))
   head = heads.head(config)
-  params = _random(6, adapters.init_params(jax.random.key(7), config))
+  params = _random(6, flax_modules.init_params(jax.random.key(7), config))
   tokens = jnp.array([[3, 1, 4, 1, 5]], jnp.int32)
   features = jax.random.normal(jax.random.key(8), (1, 4, 8))
   num_nodes, depth, beam = 6, 3, 2
@@ -615,7 +616,7 @@ def test_bad_heads_are_refused(make, message):
 def test_a_new_head_reads_tokens_and_features_alike(size):
   """However small the target's embeddings are; the feature itself besides."""
   wide = dataclasses.replace(_TARGET, d_model=256, vocab_size=64)
-  params = adapters.init_params(jax.random.key(0), wide)
+  params = flax_modules.init_params(jax.random.key(0), wide)
   params['embedding'] = jax.tree.map(lambda x: size * x, params['embedding'])
   config = heads.configure('eagle', wide)
   initial_params = heads.begin(jax.random.key(1), config, wide, params)

@@ -21,6 +21,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.decoding import timing
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import fusion
 from specjax.models import heads
 from specjax.models import loading
@@ -67,7 +68,7 @@ def abstract_family(shapes: Mapping[str, Mapping[str, Any]]) -> families.Family:
       `heads.configure`. 'target' is the target; drafters have its vocabulary.
   """
   config = config_lib.from_dict(dict(shapes['target']))
-  params = adapters.abstract_params(config)
+  params = flax_modules.abstract_params(config)
   drafters = {}
   for name, fields in shapes.items():
     if name == 'target':
@@ -108,7 +109,7 @@ def _abstract_model(config: config_lib.TransformerConfig) -> families.Model:
   return families.Model(
     config,
     adapters.language_model(config, _DTYPE),
-    _in_dtype(adapters.abstract_params(config)),
+    _in_dtype(flax_modules.abstract_params(config)),
   )
 
 

@@ -18,6 +18,7 @@ from specjax.data import packing
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
+from specjax.models import flax_modules
 from specjax.training import loop
 from specjax.training import losses
 
@@ -126,7 +127,7 @@ def _start(config: Any, name: str, model_config: Any) -> base.Params:
   model = config.models[name]
   if isinstance(model, str):
     return checkpoint.load(model)[1]
-  return adapters.init_params(jax.random.key(config.seed), model_config)
+  return flax_modules.init_params(jax.random.key(config.seed), model_config)
 
 
 def _loss(

@@ -28,6 +28,7 @@ from specjax.families.conversation import Conversation
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import fusion
 from specjax.models import head_config
 from specjax.models import heads
@@ -324,7 +325,7 @@ def decoder(
 
 def num_params(model: Model | models.Head) -> int:
   """Returns the number of a model's parameters, including shared ones."""
-  return adapters.num_params(model.config)
+  return flax_modules.num_params(model.config)
 
 
 def _shipped() -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from specjax import base
-from specjax.models.adapters import EncoderDecoder
+from specjax.contrib.encoder_decoder import EncoderDecoder
 from specjax.models.adapters import Transformer
 from specjax.models.loading import Checkpoint
 from specjax.models.loading import Head

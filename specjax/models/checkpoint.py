@@ -19,9 +19,9 @@ from safetensors import numpy as safetensors_numpy
 
 from specjax import base
 from specjax.contrib import encoder_decoder_config
-from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.models import fusion
 from specjax.models import head_config
 
@@ -31,7 +31,7 @@ _SCALE = ':scale'
 
 def save(
   path: str | os.PathLike[str],
-  config: adapters.AnyConfig,
+  config: flax_modules.AnyConfig,
   params: base.Params,
   dtype: npt.DTypeLike = np.float16,
 ) -> None:
@@ -64,7 +64,7 @@ def load(
   path: str | os.PathLike[str],
   shared: base.Params | None = None,
   dtype: jax.typing.DTypeLike = jnp.float32,
-) -> tuple[adapters.AnyConfig, base.Params]:
+) -> tuple[flax_modules.AnyConfig, base.Params]:
   """Reads a file that `save` wrote.
 
   Args:
@@ -93,7 +93,7 @@ def load(
     config = config_from_dict(json.loads(metadata['config']))
     if metadata['sha256'] != _digest(metadata['config'], arrays):
       raise ValueError('its checksum differs')
-  abstract = adapters.abstract_params(config)
+  abstract = flax_modules.abstract_params(config)
   stored = {name.split('/')[0] for name in arrays}
   used = {
     name: value
@@ -154,7 +154,7 @@ def differences(
   ]
 
 
-def config_from_dict(fields: dict[str, Any]) -> adapters.AnyConfig:
+def config_from_dict(fields: dict[str, Any]) -> flax_modules.AnyConfig:
   """Builds the config of a model or of a head from plain values.
 
   Args:

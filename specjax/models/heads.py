@@ -12,9 +12,9 @@ import numpy as np
 from specjax import base
 from specjax import components
 from specjax import registry
-from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.models import head_config
 from specjax.models import kv_cache
 
@@ -98,11 +98,11 @@ def head(
 
 
 @components.component
-class EagleHead(adapters.Computed, base.FeatureHead):
+class EagleHead(flax_modules.Computed, base.FeatureHead):
   """A head of EAGLE or EAGLE-3; its cache is a `kv_cache.KVCache`.
 
-  Its parameters are a nested dict, from `adapters.init_params`, `begin` or a
-  checkpoint. It converts hidden states of its target to its type.
+  Its parameters are a nested dict, from `flax_modules.init_params`, `begin` or
+  a checkpoint. It converts hidden states of its target to its type.
 
   Attributes:
     config: the architecture.
@@ -161,7 +161,7 @@ class EagleHead(adapters.Computed, base.FeatureHead):
     mask: jax.Array | np.ndarray | None = None,
   ) -> tuple[jax.Array, kv_cache.PendingKV]:
     """See `FeatureHead.extend`."""
-    return adapters.run(
+    return flax_modules.run(
       self, params, cache, (tokens, inputs), pending_kv, positions, mask
     )
 
@@ -193,11 +193,11 @@ class EagleHead(adapters.Computed, base.FeatureHead):
 
 
 @components.component
-class MedusaHead(adapters.Computed, base.ParallelHead):
+class MedusaHead(flax_modules.Computed, base.ParallelHead):
   """The heads of Medusa.
 
-  Their parameters are a nested dict, from `adapters.init_params`, `begin` or a
-  checkpoint. They convert hidden states of their target to their type.
+  Their parameters are a nested dict, from `flax_modules.init_params`, `begin`
+  or a checkpoint. They convert hidden states of their target to their type.
 
   Attributes:
     config: the architecture.
@@ -241,11 +241,11 @@ class MedusaHead(adapters.Computed, base.ParallelHead):
 
 
 @components.component
-class DFlashHead(adapters.Computed, base.BlockHead):
+class DFlashHead(flax_modules.Computed, base.BlockHead):
   """A head of DFlash or DSpark; its cache is a `kv_cache.KVCache`.
 
-  Its parameters are a nested dict, from `adapters.init_params`, `begin` or a
-  checkpoint. It converts hidden states of its target to its type.
+  Its parameters are a nested dict, from `flax_modules.init_params`, `begin` or
+  a checkpoint. It converts hidden states of its target to its type.
 
   Attributes:
     config: the architecture.
@@ -319,7 +319,7 @@ class DFlashHead(adapters.Computed, base.BlockHead):
     mask: jax.Array | np.ndarray | None = None,
   ) -> tuple[jax.Array, kv_cache.PendingKV]:
     """See `BlockHead.extend`."""
-    return adapters.run(
+    return flax_modules.run(
       self, params, cache, (tokens,), pending_kv, positions, mask
     )
 
@@ -361,7 +361,7 @@ def _merge(
   head: EagleHead | MedusaHead | DFlashHead, params: base.Params
 ) -> Any:
   """Returns the modules of a head with parameters."""
-  return adapters.merge(head.config, params, head.dtype)
+  return flax_modules.merge(head.config, params, head.dtype)
 
 
 def _likeliest(
@@ -396,7 +396,7 @@ def begin(
   Raises:
     ValueError: the number of tokens is not `head_size`.
   """
-  initial = adapters.init_params(key, config)
+  initial = flax_modules.init_params(key, config)
   initial['embedding'] = params['embedding']
   if isinstance(config, head_config.EagleConfig) and config.taps == (-1,):
     initial['join'] = _begin_join(initial['join'], target, params)
@@ -543,5 +543,5 @@ def drafted_logits(
   are `[B, T, K, H]`. DFlash takes outputs `[B, T, F]` and the tokens `[B, T]`
   before the predicted ones.
   """
-  merge = functools.partial(adapters.merge, config, dtype=dtype)
+  merge = functools.partial(flax_modules.merge, config, dtype=dtype)
   return lambda params, *x: merge(params).predict_drafted(*x)

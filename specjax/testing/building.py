@@ -15,8 +15,8 @@ import numpy as np
 from specjax import base
 from specjax import components
 from specjax import models
-from specjax.models import adapters
 from specjax.models import config
+from specjax.models import flax_modules
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.testing import distributions
@@ -152,7 +152,7 @@ def head(constructor: Constructor) -> Any:
 @functools.cache
 def head_params(small_head: Any) -> base.Params:
   """Returns random parameters of a head from `head`, with various entries."""
-  params = adapters.init_params(jax.random.key(20), small_head.config)
+  params = flax_modules.init_params(jax.random.key(20), small_head.config)
   rng = np.random.default_rng(21)
   return jax.tree.map(
     lambda leaf: leaf + np.float32(0.4 * rng.normal(size=leaf.shape)),

@@ -13,8 +13,8 @@ from specjax import base
 from specjax import models
 from specjax import trees
 from specjax.contrib import encoder_decoder_config
-from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.testing import building
 from specjax.testing import values
 
@@ -59,12 +59,12 @@ def _init_tables() -> base.Params:
 EXAMPLES: dict[building.Constructor, Example] = {
   models.EncoderDecoder: Example(
     {'config': _ENCODER_DECODER},
-    lambda: adapters.init_params(jax.random.key(0), _ENCODER_DECODER),
+    lambda: flax_modules.init_params(jax.random.key(0), _ENCODER_DECODER),
   ),
   models.Markov: Example({'vocab_size': 5}, _init_tables),
   models.Transformer: Example(
     {'config': _TRANSFORMER},
-    lambda: adapters.init_params(jax.random.key(0), _TRANSFORMER),
+    lambda: flax_modules.init_params(jax.random.key(0), _TRANSFORMER),
   ),
 }
 

@@ -21,6 +21,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import heads
 
 VOCAB = 32
@@ -59,7 +60,7 @@ def transformer(
   )
   params = jax.tree.map(
     lambda leaf: leaf * 8 if leaf.ndim > 1 else leaf,
-    adapters.init_params(jax.random.key(seed), config),
+    flax_modules.init_params(jax.random.key(seed), config),
   )
   return adapters.Transformer(config), params
 
@@ -124,7 +125,9 @@ def write_family(
   tokenizer.save(folder)
   vocab_size = tokenizer.vocab_size
   config = config_lib.TransformerConfig(vocab_size=vocab_size, **TINY)
-  ends = [adapters.init_params(jax.random.key(seed), config) for seed in (0, 1)]
+  ends = [
+    flax_modules.init_params(jax.random.key(seed), config) for seed in (0, 1)
+  ]
   for name, share in {'target': 0.0, **drafters}.items():
     params = jax.tree.map(
       lambda leaf, other, share=share: (

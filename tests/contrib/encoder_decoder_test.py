@@ -25,6 +25,7 @@ from specjax.contrib import encoder_decoder_config
 from specjax.contrib import example_pairs
 from specjax.models import adapters
 from specjax.models import checkpoint
+from specjax.models import flax_modules
 from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 from tests import arms as arms_lib
@@ -259,7 +260,7 @@ def test_bad_configs_are_refused(change, message):
 
 def test_a_checkpoint_comes_back_exactly(tmp_path):
   config = encoder_decoder_config.from_dict(_FIELDS)
-  params = adapters.init_params(jax.random.key(0), config)
+  params = flax_modules.init_params(jax.random.key(0), config)
   path = tmp_path / 'model.safetensors'
   checkpoint.save(path, config, params, dtype=np.float32)
   loaded_config, loaded = checkpoint.load(path)

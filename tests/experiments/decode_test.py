@@ -18,6 +18,7 @@ from specjax import sampling as sampling_lib
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.testing import toys
 from tests.experiments import toy
 
@@ -226,7 +227,7 @@ def _chatty(tmp_path):
     pathlib.Path(families.__file__).parent / 'mini'
   )
   config = config_lib.TransformerConfig(tokenizer.vocab_size, **toys.TINY)
-  params = adapters.init_params(jax.random.key(0), config)
+  params = flax_modules.init_params(jax.random.key(0), config)
   model = adapters.language_model(config)
   folder = tmp_path / 'chatty'
   models.save(models.Checkpoint(config, model, params, tokenizer), folder)

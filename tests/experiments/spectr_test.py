@@ -17,8 +17,8 @@ import specjax
 from specjax import couplings
 from specjax import families
 from specjax import trees
-from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from tests import arms
 from tests.experiments import toy
 
@@ -379,7 +379,7 @@ def test_drafters_of_the_97m_config_are_halves_and_doubles():
     for field in ('num_layers', 'd_model', 'd_ff', 'num_heads'):
       assert models[name][field] == factor * medium[field], (name, field)
   sizes = {
-    name: adapters.num_params(
+    name: flax_modules.num_params(
       config_lib.from_dict({'vocab_size': 16384, **fields})
     )
     for name, fields in models.items()

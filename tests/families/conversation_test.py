@@ -17,6 +17,7 @@ from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.testing import toys
 
 
@@ -36,7 +37,7 @@ def _decoder():
   params = [
     jax.tree.map(
       lambda x: 12 * x if x.ndim > 1 else x,
-      adapters.init_params(jax.random.key(seed), config),
+      flax_modules.init_params(jax.random.key(seed), config),
     )
     for seed in (0, 1)
   ]

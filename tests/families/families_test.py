@@ -16,6 +16,7 @@ from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.models import heads
 from specjax.testing import toys
 from tests import tiers
@@ -116,7 +117,7 @@ def _checkpoint(seed, texts='', padding=0, **tiny):
   tokenizer = tokenizer_lib.train(['the year the year', texts], 270)
   vocab_size = tokenizer.vocab_size + padding
   config = config_lib.TransformerConfig(vocab_size, **toys.TINY | tiny)
-  params = adapters.init_params(jax.random.key(seed), config)
+  params = flax_modules.init_params(jax.random.key(seed), config)
   params = jax.tree.map(
     lambda leaf: 6 * leaf if leaf.ndim > 1 else leaf, params
   )

@@ -15,6 +15,7 @@ from specjax import verifiers
 from specjax.contrib import encoder_decoder_config
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import heads
 from specjax.models import wrappers
 from specjax.testing import rounds
@@ -45,7 +46,7 @@ def test_one_token_calls_equal_one_call(d_model, d_ff, tie_embeddings):
     tie_embeddings=tie_embeddings,
   )
   model = adapters.Transformer(config)
-  params = adapters.init_params(jax.random.key(0), config)
+  params = flax_modules.init_params(jax.random.key(0), config)
   tokens = jax.random.randint(jax.random.key(1), (1, 6), 0, vocab_size)
   cache = model.init_cache(params, 1, 16)
   extend = jax.jit(model.extend)
@@ -78,21 +79,21 @@ def test_building_a_model_computes_no_parameters():
     head_dim=16,
     d_ff=64,
   )
-  assert adapters.num_params(config) > 2**40
+  assert flax_modules.num_params(config) > 2**40
   assert adapters.language_model(config).vocab_size == 1 << 24
 
 
 def test_models_of_equal_configs_are_traced_once(monkeypatch):
   """What is kept of a config is not what callers may change."""
   make = functools.partial(config_lib.TransformerConfig, 7, 1, 8, 1, 1, 8, 8)
-  adapters.abstract_params(make()).clear()
-  params = adapters.init_params(jax.random.key(0), make())
-  adapters.merge(make(), params)
+  flax_modules.abstract_params(make()).clear()
+  params = flax_modules.init_params(jax.random.key(0), make())
+  flax_modules.merge(make(), params)
   monkeypatch.setattr(adapters, '_MODULES', {})  # None can be traced any more.
-  assert 'embedding' in adapters.abstract_params(make())
-  adapters.merge(make(), params, 'float32')
+  assert 'embedding' in flax_modules.abstract_params(make())
+  flax_modules.merge(make(), params, 'float32')
   with pytest.raises(KeyError):
-    adapters.merge(make(), params, 'bfloat16')
+    flax_modules.merge(make(), params, 'bfloat16')
 
 
 _WIDE = config_lib.TransformerConfig(
@@ -111,7 +112,7 @@ def _one_token(dtype):
   model = adapters.Transformer(_WIDE, dtype)
   params = jax.tree.map(
     lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype),
-    adapters.abstract_params(_WIDE),
+    flax_modules.abstract_params(_WIDE),
   )
   shapes = params, jax.ShapeDtypeStruct((1, 1), int)
   return jax.jit(lambda p, x: model.extend(p, None, x).logits).trace(*shapes)
@@ -193,7 +194,7 @@ def test_a_vocabulary_of_the_same_size_is_the_same_model():
 def test_names_of_parameters_are_text():
   """`jax.export` writes no others."""
   target = config_lib.TransformerConfig(11, 2, 8, 2, 1, 4, 12)
-  configs: list[adapters.AnyConfig] = [
+  configs: list[flax_modules.AnyConfig] = [
     target,
     encoder_decoder_config.EncoderDecoderConfig(
       11, 1, 1, 8, 2, 4, 12, start_id=0
@@ -204,6 +205,6 @@ def test_names_of_parameters_are_text():
     heads.configure('dflash', target, num_layers=2, markov_rank=2),
   ]
   for config in configs:
-    params = adapters.abstract_params(config)
+    params = flax_modules.abstract_params(config)
     paths, _ = jax.tree_util.tree_flatten_with_path(params)
     assert all(isinstance(key.key, str) for path, _ in paths for key in path)

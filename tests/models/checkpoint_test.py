@@ -9,10 +9,10 @@ import pytest
 from safetensors import numpy as safetensors_numpy
 
 from specjax.data import datastore
-from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 
 _CONFIG = config_lib.TransformerConfig(
   vocab_size=11,
@@ -30,7 +30,7 @@ _CONFIG = config_lib.TransformerConfig(
 
 @pytest.fixture(scope='module')
 def params():
-  return adapters.init_params(jax.random.key(0), _CONFIG)
+  return flax_modules.init_params(jax.random.key(0), _CONFIG)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_int8_costs_half_a_step_of_each_column(tmp_path, params):
 
 def test_integers_are_kept_as_they_are(tmp_path):
   config, params = cutting.narrow_head(
-    _CONFIG, adapters.init_params(jax.random.key(0), _CONFIG), [0, 2]
+    _CONFIG, flax_modules.init_params(jax.random.key(0), _CONFIG), [0, 2]
   )
   path = tmp_path / 'model.safetensors'
   checkpoint.save(path, config, params)

@@ -10,6 +10,7 @@ import pytest
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from tests import tiers
 
 _FIELDS = {
@@ -34,7 +35,7 @@ def _full_model(**fields):
 
 @functools.cache
 def _params(config):
-  params = adapters.init_params(jax.random.key(0), config)
+  params = flax_modules.init_params(jax.random.key(0), config)
   return jax.tree.map(lambda x: 20 * x if x.ndim > 1 else x, params)
 
 

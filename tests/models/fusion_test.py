@@ -14,6 +14,7 @@ from specjax.contrib import encoder_decoder_config
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import fusion
 from specjax.models import heads
 from specjax.models import loading
@@ -35,7 +36,7 @@ _TOKENS = np.random.default_rng(0).integers(50, size=(2, 12))
 
 def _random_params(config):
   """Parameters that are nowhere 0 or 1, biases and norms included."""
-  params = adapters.init_params(jax.random.key(0), config)
+  params = flax_modules.init_params(jax.random.key(0), config)
   draw = np.random.default_rng(1)
   return jax.tree.map(
     lambda leaf: leaf + np.float32(0.1 * draw.normal(size=leaf.shape)), params
@@ -130,7 +131,7 @@ def test_projections_that_a_mesh_does_not_divide_stay_separate():
     )
     fused = jax.eval_shape(
       functools.partial(fusion.fuse, config, mesh=mesh),
-      adapters.abstract_params(config),
+      flax_modules.abstract_params(config),
     )
     assert {name for *_, name in fusion.fused_layers(fused)} == expected
 
@@ -144,7 +145,7 @@ def test_projections_that_a_mesh_does_not_divide_are_separated():
     (layer, adapters.Transformer(layer)),
     (head, heads.head(head)),
   ):
-    shapes = adapters.abstract_params(config)
+    shapes = flax_modules.abstract_params(config)
     fused = jax.eval_shape(
       functools.partial(fusion.fuse, config), _copy(shapes)
     )

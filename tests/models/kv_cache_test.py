@@ -15,6 +15,7 @@ from specjax import allocation
 from specjax import trees
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import kv_cache
 from tests import tiers
 
@@ -34,7 +35,7 @@ _MODEL = adapters.Transformer(_CONFIG)
 # Sharper than initial weights, so that every key matters.
 _PARAMS = jax.tree.map(
   lambda x: 20 * x if x.ndim > 1 else x,
-  adapters.init_params(jax.random.key(0), _CONFIG),
+  flax_modules.init_params(jax.random.key(0), _CONFIG),
 )
 _LENGTHS = np.array([7, 3, 5])
 _SIZE = 24
@@ -315,8 +316,10 @@ def test_a_call_that_chooses_reads_what_its_layers_would():
     kv_cache.init(_CONFIG.num_layers, shape).layers,
   )
   tokens = jnp.asarray(_RNG.integers(20, size=(1, 4)))
-  positions, mask = adapters.positions_and_mask(None, tokens, None, None, None)
-  model = adapters.merge(_CONFIG, _PARAMS)
+  positions, mask = flax_modules.positions_and_mask(
+    None, tokens, None, None, None
+  )
+  model = flax_modules.merge(_CONFIG, _PARAMS)
   read = lambda cache: model(tokens, positions, mask, cache)[0]
   by_layer, by_call = (
     jax.jit(lambda cache, choose=choose: choose(cache, read))

@@ -19,6 +19,7 @@ from specjax import meshes
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import fusion
 from specjax.models import heads
 from specjax.models import layouts
@@ -77,10 +78,11 @@ def _abstract_mesh(data, model):
   ],
 )
 def test_parameters_are_cut_where_their_parts_divide(name, expected_spec):
-  shapes = checkpoint.flatten(adapters.abstract_params(_CONFIG))
+  shapes = checkpoint.flatten(flax_modules.abstract_params(_CONFIG))
   shapes |= checkpoint.flatten(
     jax.eval_shape(
-      functools.partial(fusion.fuse, _CONFIG), adapters.abstract_params(_CONFIG)
+      functools.partial(fusion.fuse, _CONFIG),
+      flax_modules.abstract_params(_CONFIG),
     )
   )
   mesh = _abstract_mesh(2, 4)
@@ -113,11 +115,11 @@ def test_logits_are_computed_in_parts_where_their_matrix_is_cut():
     (tied, False, False),
     (reduced, True, False),
   ):
-    params = adapters.abstract_params(config)
+    params = flax_modules.abstract_params(config)
     sharded = sharding.shard_params(config, params, mesh, split=split)
     assert sharding._is_output_split(sharded) == in_parts
   head = heads.configure('eagle', tied)  # With its target's table.
-  params = {'embedding': adapters.abstract_params(tied)['embedding']}
+  params = {'embedding': flax_modules.abstract_params(tied)['embedding']}
   sharded = sharding.shard_params(head, params, mesh, split=False)
   assert sharding._is_output_split(sharded)
 

@@ -11,6 +11,7 @@ import pytest
 
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.testing import toys
 
 _TOKENS = np.random.default_rng(0).integers(50, size=(2, 12))
@@ -65,7 +66,7 @@ def test_padding_of_the_vocabulary_is_cut_off(tied):
   config = config_lib.TransformerConfig(
     vocab_size=50, tie_embeddings=tied, **toys.TINY
   )
-  params = adapters.init_params(jax.random.key(0), config)
+  params = flax_modules.init_params(jax.random.key(0), config)
   padded = dataclasses.replace(config, vocab_size=47, padded_vocab_size=50)
   model, unpadded_model = (
     adapters.Transformer(padded),

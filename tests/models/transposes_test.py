@@ -14,6 +14,7 @@ from specjax import trees
 from specjax.compilation import programs
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import fusion
 from specjax.models import heads
 from specjax.models import transposes
@@ -37,7 +38,7 @@ _MODEL = adapters.Transformer(_CONFIG)
 
 @pytest.fixture(scope='module', name='params')
 def _params():
-  params = adapters.init_params(jax.random.key(0), _CONFIG)
+  params = flax_modules.init_params(jax.random.key(0), _CONFIG)
   # Biases begin with zeros.
   return jax.tree.map(lambda leaf: leaf + 0.01, params)
 
@@ -101,7 +102,7 @@ def test_a_model_with_copies_computes_the_same(params):
 
 
 def test_decoders_share_copies_which_their_kernels_outlive():
-  params = adapters.init_params(jax.random.key(1), _CONFIG)
+  params = flax_modules.init_params(jax.random.key(1), _CONFIG)
   before = len(transposes._copies)
   first, second = (
     specjax.speculative(_MODEL, params, None).params for _ in range(2)
@@ -141,7 +142,7 @@ def test_a_head_shares_the_copies_of_its_target(params):
 
 def test_a_tied_output_head_needs_no_copy():
   config = dataclasses.replace(_CONFIG, vocab_size=512, tie_embeddings=True)
-  params = adapters.init_params(jax.random.key(3), config)
+  params = flax_modules.init_params(jax.random.key(3), config)
   model = adapters.Transformer(config)
   tokens = np.arange(6)[None]
   extend = lambda tokens: model.extend(params, None, tokens)

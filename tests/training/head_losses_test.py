@@ -12,6 +12,7 @@ from specjax.data import packing
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.models import heads
 from specjax.training import head_losses
 from specjax.training import teacher
@@ -46,7 +47,7 @@ def _spread(params, key, scale=0.4):
   )
 
 
-_PARAMS = _spread(adapters.init_params(jax.random.key(1), _TARGET), 2)
+_PARAMS = _spread(flax_modules.init_params(jax.random.key(1), _TARGET), 2)
 
 
 def _taught(folder, taps=()):

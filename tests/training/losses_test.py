@@ -11,6 +11,7 @@ from specjax import models
 from specjax.data import packing
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.training import losses
 
 _CONFIG = config_lib.TransformerConfig(
@@ -28,7 +29,7 @@ _SEQUENCES = [([3, 1, 4, 1], 1), ([9, 2, 6, 5], 2), ([5, 3, 5, 8, 9, 7, 9], 3)]
 @pytest.fixture(scope='module', name='transformer')
 def _transformer():
   """A model with weights large enough that its logits differ by several."""
-  params = adapters.init_params(jax.random.key(0), _CONFIG)
+  params = flax_modules.init_params(jax.random.key(0), _CONFIG)
   params = jax.tree.map(
     lambda x: 12 * x if x.ndim > 1 else x, jax.device_get(params)
   )

@@ -9,6 +9,7 @@ from specjax import trees
 from specjax.data import packing
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.training import parallel_losses
 from specjax.training import teacher
 from tests import arms
@@ -33,7 +34,7 @@ _ALL = {'keep': 1.0, 'min_keep': 1.0}
 
 def _params(seed):
   """Returns parameters whose logits differ by several."""
-  params = adapters.init_params(jax.random.key(seed), _CONFIG)
+  params = flax_modules.init_params(jax.random.key(seed), _CONFIG)
   return jax.tree.map(lambda x: 12 * x if x.ndim > 1 else x, params)
 
 

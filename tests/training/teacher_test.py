@@ -12,6 +12,7 @@ from specjax.data import packing
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.training import losses
 from specjax.training import teacher
 
@@ -30,7 +31,7 @@ _MODEL = adapters.Transformer(_CONFIG)
 
 @functools.cache
 def _params(seed=0):
-  params = adapters.init_params(jax.random.key(seed), _CONFIG)
+  params = flax_modules.init_params(jax.random.key(seed), _CONFIG)
   return jax.tree.map(
     lambda x: 12 * x if x.ndim > 1 else x, jax.device_get(params)
   )

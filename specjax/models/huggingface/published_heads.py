@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models.huggingface import architectures
@@ -156,7 +156,7 @@ def read(
     heads.shared_params(config, params, arrays.get('head_rows'))
   )
   return config, checkpoint.unflatten(
-    arrays, adapters.abstract_params(config), 'The head'
+    arrays, flax_modules.abstract_params(config), 'The head'
   )
 
 
@@ -605,7 +605,7 @@ def _names(
   Arrays that the head shares with its target are left out.
   """
   modules = _modules(config, layout)
-  leaves = checkpoint.flatten(adapters.abstract_params(config))
+  leaves = checkpoint.flatten(flax_modules.abstract_params(config))
   names = {}
   for name, leaf in leaves.items():
     top = name.split('/')[0]

@@ -12,9 +12,9 @@ import numpy as np
 
 from specjax import base
 from specjax import registry
-from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models.huggingface import architectures
 
 _SUFFIXES = {
@@ -119,7 +119,7 @@ def read(
       f'The config has {config.num_layers} layers, but there are only '
       f'{num_arrays} arrays.'
     )
-  abstract = adapters.abstract_params(config)
+  abstract = flax_modules.abstract_params(config)
   shapes = write(config, model_type, abstract).shapes
   check(tensors.shapes, shapes)
   leaves = checkpoint.flatten(abstract)

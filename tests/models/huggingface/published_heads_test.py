@@ -14,6 +14,7 @@ from specjax import models
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import heads
 
 _TARGET = config_lib.TransformerConfig(
@@ -52,7 +53,7 @@ _SIZES = {
 
 @functools.cache
 def _params():
-  return adapters.init_params(jax.random.key(0), _TARGET)
+  return flax_modules.init_params(jax.random.key(0), _TARGET)
 
 
 @pytest.fixture(scope='module', name='target')

@@ -9,6 +9,7 @@ import pytest
 
 from specjax.models import adapters
 from specjax.models import checkpoint
+from specjax.models import flax_modules
 from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 from tests.models.huggingface import oracle
@@ -90,7 +91,7 @@ def test_two_arrays_of_one_meaning_are_refused():
 
 def test_an_architecture_cannot_hold_parameters_that_it_does_not_have():
   config = architectures.read_config(oracle.fields('gemma2'))
-  params = adapters.abstract_params(config)
+  params = flax_modules.abstract_params(config)
   with pytest.raises(ValueError, match='llama.*layers/2/attention_post_norm'):
     weights.write(config, 'llama', params)
 
