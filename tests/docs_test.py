@@ -74,6 +74,27 @@ def test_every_config_of_a_paper_is_on_the_page_of_reproduction():
         assert f'configs/{paper}/{path.name}' in text, path
 
 
+def test_what_is_reproduced_has_a_kept_result():
+  """Rows link kept results of their configs; others are called config only."""
+  text = (ROOT / 'docs' / 'reproduction.md').read_text(encoding='utf-8')
+  rows = [line[2:-2].split(' | ') for line in text.splitlines()]
+  rows = [row for row in rows if len(row) == 5 and 'configs/' in row[2]]
+  assert rows
+  linked = set()
+  for _, _, config, results, status in rows:
+    paths = re.findall(r'\((results/data/\S+?\.json)\)', results)
+    assert bool(paths) != status.startswith('config only'), status
+    for path in paths:
+      assert (ROOT / 'docs' / path).exists(), path
+      name = path.removeprefix('results/data/').removesuffix('.json')
+      assert f'{name.split("-")[0]}.py' in config, name
+    linked.update(paths)
+  kept = (ROOT / 'docs' / 'results' / 'data').glob('*/*.json')
+  names = {path.relative_to(ROOT / 'docs').as_posix() for path in kept}
+  others = 'results/data/benchmark/', 'results/data/train/'
+  assert linked == {name for name in names if not name.startswith(others)}
+
+
 # Tables whose numbers are those of the result that is linked above them.
 _CHOOSING = (ROOT / 'docs' / 'choosing.md').read_text(encoding='utf-8')
 _TABLE = re.compile(

@@ -48,6 +48,7 @@ _RUNS = {
   'cascades/rule_bandit': _mini(1),
   'cascades/teacher_forced': suite.Run(_DATA, small={'texts_per_domain': 8}),
   'cascades/teacher_forced:smollm2': _ONLY_FULL,
+  'cascades/teacher_forced:smollm2_heads': _ONLY_FULL,
   'cascades/temperatures': _mini(2, sweep={'sampling.temperature': (0.5,)}),
   'cascades/temperatures:smollm2_summarization': _smollm2(
     'summarization', 8, batch_size=8, repeats=0

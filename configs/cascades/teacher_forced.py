@@ -5,7 +5,9 @@ python -m experiments.main --config=configs/cascades/teacher_forced.py \
 
 Nothing is sampled: at each token of held-out responses, the loss and the
 rejection probability of a rule are closed forms of the distributions of both
-models. The family is mini with the drafter `small`, or SmolLM2 with `:smollm2`.
+models. The family is mini with the drafter `small`, or SmolLM2 with `:smollm2`;
+with `:smollm2_heads`, an EAGLE head drafts, whose distributions are those of
+the first token of a draft.
 At the target's 0-1 loss, mini emits 1.113 ± 0.006 times as many tokens per
 round with `token_v3` as with lossy decoding, and 1.128 ± 0.019 times as many
 with `opt`.
@@ -36,30 +38,29 @@ _RULES = {
   'token_v3': (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.998, 0.999),
 }
 _DOMAINS = 'code', 'instruct', 'lm', 'math', 'qa', 'summarization'
+_SMOLLM2 = {'domains': _DOMAINS, 'texts_per_domain': 24}
 _FAMILIES = {
   'mini': {
     'family': 'mini',
     'domains': (*_DOMAINS, 'translation'),
     'texts_per_domain': 60,
   },
-  'smollm2': {
-    'family': frontier.SMOLLM2,
-    'domains': _DOMAINS,
-    'texts_per_domain': 24,
-  },
+  'smollm2': _SMOLLM2 | {'family': frontier.SMOLLM2},
+  'smollm2_heads': _SMOLLM2 | {'family': frontier.HEADS},
 }
+_DRAFTERS = {'smollm2_heads': 'feature_head(eagle)'}
 
 VARIANTS = tuple(_FAMILIES)
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini' or 'smollm2'."""
+  """Returns the config for 'mini', 'smollm2' or 'smollm2_heads'."""
   return ml_collections.ConfigDict(
     {
       'experiment': 'cascades.teacher_forced',
       **registry.lookup(_FAMILIES, 'family', which),
       'data_dir': 'data',
-      'methods': methods(_RULES),
+      'methods': methods(_RULES, _DRAFTERS.get(which, 'small')),
       'max_length': 320,  # Tokens of a text, with its prompt.
       'sampling': {'temperature': 1.0},
       'num_resamples': 1000,
@@ -80,10 +81,10 @@ def get_config(which='mini'):
   )
 
 
-def methods(rules):
+def methods(rules, draft='small'):
   """Returns the rule that never defers, and the methods of `drafted`."""
-  draft = {'arm': 'small:5~chow(1.0)', 'label': 'draft'}
-  return draft, *frontier.drafted(rules)
+  never_defers = {'arm': f'{draft}:5~chow(1.0)', 'label': 'draft'}
+  return never_defers, *frontier.drafted(rules, draft)
 
 
 SMOKE = {

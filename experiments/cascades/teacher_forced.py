@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments.cascades import frontier
 from experiments.cascades import texts
-from experiments.common import calls
+from experiments.common import arms as arms_lib
 from experiments.common import compare
 from experiments.common import components
 from experiments.common import log
@@ -50,6 +50,8 @@ _LOSSES = {
 # What is summed over the tokens of a text.
 _SUMS = *_LOSSES, 'rejection_rate'
 _PANELS = ('sampling.temperature',)
+# Drafters whose distributions follow from the text before a token.
+_DRAFTERS = 'autoregressive', 'feature_head'
 
 # The goal of an arm, and its lossy verifier; None if it has none.
 _Rule = tuple[base.Goal | None, verifiers.Lossy | None]
@@ -73,7 +75,7 @@ class Setup(NamedTuple):
     family: the target and the drafters.
     methods: the methods, which have one draft model, target and sampling.
     rules: goals and lossy verifiers of the methods.
-    draft: name of the draft model.
+    draft: name of the draft model, or of the head.
     draft_length: draft tokens per round.
     texts: reference texts, by domain.
   """
@@ -322,32 +324,34 @@ def _estimates(values: _Values) -> dict[str, Any]:
 
 
 def _draft(setup: compare.Setup) -> tuple[str, int]:
-  """Returns the name of the methods' draft model, and the draft length.
+  """Returns the name of the methods' model or head, and the draft length.
 
   Raises:
-    ValueError: a method does not draft a chain with a language model, has a
+    ValueError: a method does not draft a chain with a model or a head, has a
       verifier other than 'lossy', or differs from others in its draft, target
       or sampling.
   """
   found = set()
   for method in setup.methods:
     place, (arm, *more_arms) = method.location, method.arms
-    name = dict(arm.drafter.options).get('model')
-    plain = calls.Call('autoregressive', (), (('model', name),))
+    call = arm.drafter
     if (
       more_arms
       or arm.tree is None
-      or (arm.drafter, arm.tree.name) != (plain, 'chain')
+      or arm.tree.name != 'chain'
+      or call.name not in _DRAFTERS
+      or len(call.args) + len(call.options) > 1
     ):
       raise ValueError(
-        f"{place} must draft a chain with a language model, such as 'small:5', "
-        f'got {", ".join(map(str, method.arms))}.'
+        f"{place} must draft a chain with a model or a head, such as 'small:5' "
+        f"or 'feature_head(eagle):5', got {', '.join(map(str, method.arms))}."
       )
     if arm.verifier and arm.verifier.name != 'lossy':
       raise ValueError(
         f"{place} must have no verifier other than 'lossy', got {arm}."
       )
     tree = components.build(trees.Topology, arm.tree, place)
+    name = arms_lib.draft_model(arm, place)
     found.add((name, tree.depth, method.target, method.sampling))
   if len(found) > 1:
     raise ValueError(
@@ -362,7 +366,8 @@ def _texts(config: Any, family: families.Family) -> dict[str, list[Text]]:
   """Returns up to `config.texts_per_domain` reference texts of each domain.
 
   Tokens past `config.max_length` are left out, and so are examples without a
-  response, and prompts that leave no room for one.
+  response, prompts that leave no room for one, and prompts of one token, after
+  which a head predicts nothing.
   """
   examples = examples_lib.read_split(config.data_dir, 'eval')
   rng = np.random.default_rng(config.seed)
@@ -385,7 +390,7 @@ def _texts(config: Any, family: families.Family) -> dict[str, list[Text]]:
     fitting = (
       Text(tokens[: config.max_length], start)
       for tokens, start in encoded
-      if start < config.max_length
+      if 1 < start < config.max_length
     )
     chosen = list(itertools.islice(fitting, config.texts_per_domain))
     if not chosen:
@@ -408,6 +413,7 @@ def text_sums(setup: Setup, references: Sequence[Text]) -> dict[str, Any]:
   """Returns the lengths of texts, and the sums of each text and rule."""
   method = setup.methods[0]
   models = setup.family.models
+  target = models[method.target]
   # Rules that differ only in their numbers share one loop.
   kinds: dict[Any, list[int]] = {}
   for i, rule in enumerate(setup.rules):
@@ -420,10 +426,13 @@ def text_sums(setup: Setup, references: Sequence[Text]) -> dict[str, Any]:
   sums = np.empty((len(references), len(setup.rules), len(_SUMS)))
   num_tokens = []
   for row, (tokens, start) in zip(sums, references):
-    probs = [
-      texts.response_probs(models[name], method.sampling, tokens, start)
-      for name in (method.target, setup.draft)
-    ]
+    arguments = method.sampling, tokens, start
+    probs = [texts.response_probs(target, *arguments)]
+    if setup.draft in models:
+      probs.append(texts.response_probs(models[setup.draft], *arguments))
+    else:
+      head = setup.family.drafters[setup.draft]
+      probs.append(texts.head_probs(head, target, *arguments))
     num = len(tokens) - start
     response = np.zeros(len(probs[0].raw), np.int32)
     response[:num] = tokens[start:]

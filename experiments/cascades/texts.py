@@ -14,6 +14,7 @@ from experiments.common import runner
 from specjax import base
 from specjax import families
 from specjax import metrics
+from specjax import models as models_lib
 from specjax import sampling as sampling_lib
 from specjax.evaluation import likelihood
 from specjax.evaluation import scoring
@@ -158,6 +159,40 @@ def response_probs(
   return _probs(model.model, sampling, model.params, *inputs)
 
 
+def head_probs(
+  head: models_lib.Head,
+  target: families.Model,
+  sampling: sampling_lib.Sampling,
+  tokens: list[int],
+  start: int,
+) -> base.Probs:
+  """Returns a head's distributions at each token of a response.
+
+  They are those of the first token of a draft: the head reads the target's
+  hidden states, up to that of the last token but one.
+
+  Args:
+    head: a head on the target's hidden states.
+    target: the target.
+    sampling: See `response_probs`.
+    tokens: a prompt and a response.
+    start: the index of the response's first token, at least 2.
+
+  Returns:
+    `[T, V]`, where `T` is a power of two; undefined past the response.
+  """
+  num_tokens = _padded(tokens[start - 1 : -1]).shape[1]
+  return _head_probs(
+    head.model,
+    target.model,
+    sampling,
+    num_tokens,
+    (head.params, target.params),
+    _padded(tokens),
+    start,
+  )
+
+
 def _padded(tokens: list[int]) -> np.ndarray:
   """Pads tokens to `[1, W]`, a power of two, so that few programs compile."""
   width = max(8, 1 << max(len(tokens) - 1, 0).bit_length())
@@ -182,3 +217,29 @@ def _probs(
   cache, _ = model.prefill(params, cache, prefix, lengths)
   logits = model.extend(params, cache, tokens).logits[0]
   return sampling_lib.both_probs(logits, sampling)
+
+
+@functools.partial(
+  jax.jit, static_argnames=('head', 'target', 'sampling', 'num_tokens')
+)
+def _head_probs(
+  head: base.FeatureHead,
+  target: base.LanguageModel,
+  sampling: sampling_lib.Sampling,
+  num_tokens: int,
+  params: tuple[base.Params, base.Params],
+  tokens: jax.Array,
+  start: int,
+) -> base.Probs:
+  """Returns `[T, V]` distributions of the tokens from `start` on."""
+  head_params, target_params = params
+  hidden_states = target.extend(target_params, None, tokens).features
+  fused = head.fuse(head_params, tuple(hidden_states[i] for i in head.taps))
+  # Pair `t` is the token `t + 1` and hidden states after `t`; it predicts the
+  # token `t + 2`.
+  outputs, _ = head.extend(head_params, None, tokens[:, 1:], fused[:, :-1])
+  pairs = start - 2 + jnp.arange(num_tokens)
+  logits = head.predict(
+    head_params, jnp.take(outputs, pairs, axis=1, mode='clip')
+  )
+  return sampling_lib.both_probs(logits[0], sampling)

@@ -1,5 +1,8 @@
 """Losses of rules on reference texts: formulas, lines, and one small run."""
 
+import shutil
+
+import jax
 import matplotlib.image
 import ml_collections
 import numpy as np
@@ -7,7 +10,9 @@ import pytest
 
 from experiments import main
 from experiments.cascades import teacher_forced
+from experiments.cascades import texts
 from experiments.common import methods as methods_lib
+import specjax
 from specjax import families
 from specjax import goals
 from specjax import metrics
@@ -225,6 +230,51 @@ def test_a_run_resumes_and_agrees_with_whole_texts(family, tmp_path):
   assert toy.units(tmp_path) == units
   for row, resumed_row in zip(points, more):
     assert resumed_row['loss_01'] == pytest.approx(row['loss_01'])
+
+
+@pytest.mark.parametrize('name', ['eagle', 'eagle3'])
+def test_a_head_predicts_a_token_from_what_precedes_it(family, tmp_path, name):
+  """Compares with separate calls that do not receive later tokens."""
+  folder = tmp_path / 'family'
+  shutil.copytree(family, folder)
+  toys.write_heads(folder, {name: name})
+  loaded = families.load(folder / 'heads')
+  head, target = loaded.drafters[name], loaded.target
+  tokens, start = list(range(5, 17)), 4
+  sampling = specjax.Sampling(0.5)
+  probs = texts.head_probs(head, target, sampling, tokens, start)
+  for t in range(start, len(tokens)):
+    seen = np.array([tokens[:t]], np.int32)
+    hidden_states = target.model.extend(target.params, None, seen).features
+    fused = head.model.fuse(
+      head.params, tuple(hidden_states[tap] for tap in head.model.taps)
+    )
+    outputs, _ = head.model.extend(
+      head.params, None, seen[:, 1:], fused[:, :-1]
+    )
+    logits = head.model.predict(head.params, outputs[:, -1:])[0, 0]
+    for actual, temperature in ((probs.raw, 1.0), (probs.processed, 0.5)):
+      np.testing.assert_allclose(
+        actual[t - start], jax.nn.softmax(logits / temperature), atol=1e-5
+      )
+
+
+def test_a_run_with_a_head(family, tmp_path):
+  folder = tmp_path / 'family'
+  shutil.copytree(family, folder)
+  toys.write_heads(folder, {'eagle': 'eagle'})
+  methods = [
+    method | {'arm': method['arm'].replace('small', 'feature_head(eagle)')}
+    for method in _METHODS
+  ]
+  config = toy.config(
+    'cascades/teacher_forced',
+    folder / 'heads',
+    _RUN | {'data_dir': str(family), 'methods': tuple(methods)},
+  )
+  rows = toy.run(config, tmp_path / 'run')
+  draft, lossless = rows[:2]
+  assert draft['rejection_rate'] == 0 < lossless['rejection_rate'] < 1
 
 
 def _replaced(arm):

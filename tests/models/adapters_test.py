@@ -89,7 +89,7 @@ def test_models_of_equal_configs_are_traced_once(monkeypatch):
   flax_modules.abstract_params(make()).clear()
   params = flax_modules.init_params(jax.random.key(0), make())
   flax_modules.merge(make(), params)
-  monkeypatch.setattr(adapters, '_MODULES', {})  # None can be traced any more.
+  monkeypatch.setattr(flax_modules, '_MODULES', {})  # None can be traced.
   assert 'embedding' in flax_modules.abstract_params(make())
   flax_modules.merge(make(), params, 'float32')
   with pytest.raises(KeyError):
