@@ -16,6 +16,7 @@ for its kind if its class has fields with these names.
 from collections.abc import Callable
 
 from specjax.testing import distributions
+from specjax.testing import mistakes
 from specjax.testing import rounds
 from specjax.testing import toys
 from specjax.testing.bandits import check_bandit
@@ -40,6 +41,7 @@ __all__ = [
   'check_reward',
   'check_verifier',
   'distributions',
+  'mistakes',
   'rounds',
   'toys',
 ]

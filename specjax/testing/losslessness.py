@@ -35,7 +35,7 @@ _CASES = (
 
 def check_lossless(
   verifier: str | base.Verifier | base.Coupling,
-  topologies: Sequence[trees.Topology] | None = None,
+  cases: Sequence[trees.Topology | rounds.Case] | None = None,
 ) -> None:
   """Checks that rounds have the target's distribution.
 
@@ -50,36 +50,39 @@ def check_lossless(
   Args:
     verifier: a verifier, a coupling or a name, see `verifiers.resolve`. A
       coupling is checked as a tree walk.
-    topologies: trees that are verified, with sampled tokens and all nodes
-      valid. By default, chains, siblings, several chains and a prefix tree are
-      verified, also with chosen tokens and invalid nodes. Except for sampled
-      chains, those that the verifier refuses are skipped.
+    cases: drafts that are verified; a topology stands for sampled tokens and
+      valid nodes. By default, chains, siblings, several chains and a prefix
+      tree are verified, also with chosen tokens and invalid nodes. Except for
+      sampled chains, those that the verifier refuses are skipped.
 
   Raises:
     AssertionError: a sequence is more or less likely than under the target.
-    ValueError: the verifier refuses one of `topologies`, or a chain.
+    ValueError: the verifier refuses one of `cases`, or a chain.
   """
-  cases: Sequence[rounds.Case] = _CASES
-  if topologies is not None:
-    cases = [
-      rounds.Case(topology, _vocab_size(topology)) for topology in topologies
-    ]
   verify = verifiers.resolve(verifier)
-  for case in cases:
+  for entry in _CASES if cases is None else cases:
+    case = entry if isinstance(entry, rounds.Case) else _sampled(entry)
     try:
-      _check(verify, case)
+      _compare(case, *measure(verify, case))
     except ValueError:
-      if topologies is not None or case == _CASES[0]:
+      if cases is not None or case == _CASES[0]:
         raise
 
 
-def _vocab_size(topology: trees.Topology) -> int:
-  """Returns a vocabulary size for which all drafts can be enumerated."""
-  return 3 if topology.num_nodes <= 4 else 2
+def _sampled(topology: trees.Topology) -> rounds.Case:
+  """Returns a case with a vocabulary whose drafts can be enumerated."""
+  return rounds.Case(topology, 3 if topology.num_nodes <= 4 else 2)
 
 
-def _check(verifier: base.Verifier, case: rounds.Case) -> None:
-  """Checks a verifier on one case."""
+def measure(
+  verifier: base.Verifier, case: rounds.Case
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns `[V**(D + 1)]` estimated probabilities of rounds, and errors.
+
+  Args:
+    verifier: the verifier.
+    case: the drafts. Rounds that end early are completed by the target.
+  """
   num_drafts = len(case.drafts)
   num_keys = _NUM_ROUNDS // num_drafts
   keys = jax.random.split(jax.random.key(0), (num_drafts, num_keys))
@@ -104,7 +107,7 @@ def _check(verifier: base.Verifier, case: rounds.Case) -> None:
   draft_probs = case.weights[:, None]
   probs = (draft_probs * means).sum(0)
   variance = (draft_probs**2 * (squares - means**2)).sum(0).clip(0) / num_keys
-  _compare(case, probs, np.sqrt(variance))
+  return probs, np.sqrt(variance)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
