@@ -534,10 +534,22 @@ class DraftTree(NamedTuple):
     return Probs(processed, processed if raw is None else raw)
 
 
+class Noise(NamedTuple):
+  """Noise of the rows' positions, which target and drafters share.
+
+  See `sampling.race`, which computes it. It comes from the key and the position
+  alone, so it is the same in every round that drafts the position.
+  """
+
+  keys: jax.Array  # [B] the rows' keys
+  start: jax.Array  # [B] int32, the position of the next token
+
+
 class Context(NamedTuple):
   """What a drafter may see of the rows.
 
-  In `Drafter.init`, buffers are as long as the prompts, `[B, T]`.
+  In `Drafter.init`, buffers are as long as the prompts, `[B, T]`, and there is
+  no noise.
   """
 
   tokens: jax.Array  # [B, S] int32; committed up to `lengths`, then undefined
@@ -545,6 +557,7 @@ class Context(NamedTuple):
   # [B, S, F] each: the target's features that the drafter's `taps` name, of all
   # committed tokens but the last; then undefined.
   features: tuple[jax.Array, ...] = ()
+  noise: Noise | None = None
 
   def first(self, num: int) -> 'Context':
     """Returns the context with the first `num` positions of its buffers."""

@@ -2,6 +2,10 @@
 
 Draft, verification and bonus token all go through `probabilities`, so that the
 distribution a draft was drawn from is, bit for bit, the one in the ratio.
+
+With shared noise, a token is drawn by the Gumbel-max trick instead, and its
+noise depends only on the row's key and the position (Daliri et al. 2025,
+"Coupling without Communication and Drafter-Invariant Speculative Decoding").
 """
 
 from collections.abc import Iterable
@@ -24,6 +28,9 @@ _SKIPPED = {'temperature': (0.0, 1.0), 'top_p': (1.0,), 'min_p': (0.0,)}
 # Weights that one uniform is spread over at most: with the 23 bits of a float32
 # uniform and sums of 24, a draw's chances are off by at most 2**-23 each.
 _SPREAD = 384
+# Folded into a position's key for its shared noise. Drafting and verification
+# split that key in two, which are its first two children.
+_NOISE = 2
 
 
 @jax.tree_util.register_pytree_node_class
@@ -43,12 +50,17 @@ class Sampling:
       (and those tied with its last), in (0, 1].
     min_p: keep tokens of at least this share of the most likely one's mass, in
       [0, 1].
+    shared_noise: draw the token at each position by noise that comes from the
+      row's key and the position alone. The text that a seed gives is then that
+      of plain decoding, whatever is drafted, and a drafter that shares the
+      noise often drafts the target's token. It needs a temperature above 0.
   """
 
   temperature: float = 1.0
   top_k: int | None = None
   top_p: float = 1.0
   min_p: float = 0.0
+  shared_noise: bool = False
 
   def __post_init__(self) -> None:
     for name in _SKIPPED:
@@ -67,11 +79,21 @@ class Sampling:
     if isinstance(self.top_p, float) and not 0 < self.top_p <= 1:
       raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
     checks.check_range('min_p', self.min_p, 0, 1)
+    if self.shared_noise and self.is_greedy:
+      raise ValueError(
+        'shared_noise must be False at temperature 0, where nothing is drawn, '
+        'got True.'
+      )
 
   @property
   def is_greedy(self) -> bool:
     """Whether the most likely token is taken: the temperature is 0."""
     return self.skips('temperature') and self.temperature == 0
+
+  @property
+  def chooses(self) -> bool:
+    """Whether a token follows from the probabilities and the shared noise."""
+    return self.is_greedy or self.shared_noise
 
   @property
   def keeps_probs(self) -> bool:
@@ -93,18 +115,19 @@ class Sampling:
     values = [getattr(self, name) for name in _SKIPPED]
     leaves = tuple(None if skip else v for skip, v in zip(skips, values))
     skipped = tuple(v if skip else None for skip, v in zip(skips, values))
-    return leaves, (self.top_k, *skipped)
+    return leaves, (self.top_k, self.shared_noise, *skipped)
 
   @classmethod
   def tree_unflatten(
     cls, metadata: tuple[Any, ...], leaves: Iterable[Any]
   ) -> 'Sampling':
     """Returns the instance that `tree_flatten` has taken apart."""
-    top_k, *skipped = metadata
+    top_k, shared_noise, *skipped = metadata
     values = [
       leaf if value is None else value for leaf, value in zip(leaves, skipped)
     ]
-    return cls(top_k=top_k, **dict(zip(_SKIPPED, values)))
+    options = dict(zip(_SKIPPED, values))
+    return cls(top_k=top_k, shared_noise=shared_noise, **options)
 
 
 def both_probs(logits: jax.Array, sampling: Sampling) -> base.Probs:
@@ -271,6 +294,45 @@ def _pick(uniform: jax.Array, weights: jax.Array) -> jax.Array:
   past = sums > uniform * sums[-1]
   order = jnp.where(past, 2 * size - index, index)
   return jnp.argmax(jnp.where(weights > 0, order, -1)).astype(jnp.int32)
+
+
+def race_times(
+  noise: base.Noise, offsets: np.ndarray, vocab_size: int
+) -> jax.Array:
+  """Returns `[B, T, V]` exponential noise of all tokens at positions.
+
+  Args:
+    noise: of the rows.
+    offsets: `[T]` distances of the positions from the row's next token.
+    vocab_size: `V`.
+  """
+
+  def times(key: jax.Array, position: jax.Array) -> jax.Array:
+    key = jax.random.fold_in(jax.random.fold_in(key, position), _NOISE)
+    high, low = jax.random.bits(key, (2, vocab_size)).astype(jnp.float32)
+    # The second word gives small numbers, by which unlikely tokens win, as many
+    # digits as others have: a float32 uniform is a multiple of 2**-23.
+    uniform = (high + (low + 0.5) * 2.0**-32) * 2.0**-32
+    return -jnp.log1p(-uniform)
+
+  positions = noise.start[:, None] + offsets[None]
+  return jax.vmap(jax.vmap(times, (None, 0)))(noise.keys, positions)
+
+
+def race(times: jax.Array, probs: jax.Array) -> jax.Array:
+  """Returns `[..., V]` scores, the first largest of which is a sample.
+
+  It is a sample of `probs`, and the `k` largest are `k` samples without
+  replacement (the Gumbel-max and the Gumbel-top-k trick): `probs / times` is
+  largest where `log(probs) + g` is, with Gumbel noise `g = -log(times)`.
+  Similar distributions with the same noise often have the same sample: with
+  probability `1 - TV` over `1 + TV` at least.
+
+  Args:
+    times: `[..., V]` from `race_times`.
+    probs: `[..., V]`; where it is 0, the score is -inf.
+  """
+  return jnp.where(probs > 0, probs / times, -jnp.inf)
 
 
 def row_keys(key: jax.Array, request_ids: jax.Array) -> jax.Array:

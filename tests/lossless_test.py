@@ -137,6 +137,28 @@ def test_truncated_sampling_has_the_target_distribution(options):
   assert p_value(decoder, target, sampling) > 1e-4
 
 
+@pytest.mark.parametrize('is_shared_by_positions', [False, True])
+def test_shared_noise_has_the_target_distribution(
+  is_shared_by_positions, monkeypatch
+):
+  """With the noise of one position for a whole round, the test finds it."""
+  sampling = sampling_lib.Sampling(shared_noise=True)
+  target, draft = tables('time-varying')
+  race_times = sampling_lib.race_times
+  if is_shared_by_positions:
+    monkeypatch.setattr(
+      sampling_lib,
+      'race_times',
+      lambda noise, offsets, size: race_times(noise, 0 * offsets, size),
+    )
+  length = 3 if is_shared_by_positions else 2  # Another program.
+  decoder = specjax.speculative(
+    MODEL, target, MODEL, draft, draft_length=length, sampling=sampling
+  )
+  p = p_value(decoder, target, sampling)
+  assert p < 1e-6 if is_shared_by_positions else p > 1e-4
+
+
 @pytest.mark.slow
 def test_verifiers_of_several_drafts_have_the_target_distribution():
   target, draft = tables('time-varying')

@@ -48,10 +48,26 @@ def check_arms(
         'Draft and target must share a vocabulary, got vocab_size '
         f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
       )
-    if not sampling.is_greedy or _samples_goal(arm, target.vocab_size):
+    if sampling.shared_noise:
+      _check_shared_noise(i, arm, feedback)
+    if not sampling.chooses or _samples_goal(arm, target.vocab_size):
       _check_verifier(i, arm)
     if feedback == 'full':
       _check_full_feedback(i, arm)
+
+
+def _check_shared_noise(i: int, arm: base.Arm, feedback: str) -> None:
+  """Raises `ValueError` if an arm does not fit a target with shared noise."""
+  if arm.goal is not None:
+    raise ValueError(
+      'shared_noise needs arms whose goal is the target, since the text would '
+      f'depend on the drafter, got another goal (arm {i}).'
+    )
+  if feedback == 'full':
+    raise ValueError(
+      "shared_noise needs feedback 'bandit', since estimates of acceptance are "
+      "those of independent draws, got 'full'."
+    )
 
 
 def _samples_goal(arm: base.Arm, vocab_size: int) -> bool:

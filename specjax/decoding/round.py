@@ -425,14 +425,44 @@ def _score_first(
   largest = extension.logits.max(-1)
   if not round_fn.sampling.is_greedy:
     largest = largest / round_fn.sampling.temperature
+  probs = sampling_lib.both_probs(extension.logits, round_fn.sampling)
+  if round_fn.sampling.shared_noise:
+    probs = _select_winners(round_fn, state, levels, probs)
   return Scores(
-    sampling_lib.both_probs(extension.logits, round_fn.sampling),
+    probs,
     TargetOutput(
       {tap: extension.features[tap] for tap in state.features},
       extension.pending_kv,
       jnp.isfinite(largest).all(axis=1),
     ),
   )
+
+
+def _select_winners(
+  round_fn: Round,
+  state: state_lib.DecodeState,
+  levels: jax.Array,
+  probs: base.Probs,
+) -> base.Probs:
+  """Returns one-hot distributions on the tokens that the shared noise selects.
+
+  Nothing is left to be drawn: verification is that at temperature 0.
+
+  Args:
+    round_fn: the round.
+    state: before the round, whose row keys give the noise.
+    levels: `[B, N + 1]` the depth of each entry plus 1; 0 for no entry.
+    probs: `[B, N + 1, V]` the target's.
+  """
+  depth = max(drafter.topology.depth for drafter in round_fn.drafters)
+  vocab_size = probs.processed.shape[-1]
+  times = sampling_lib.race_times(
+    base.Noise(state.keys, state.lengths), np.arange(depth + 1), vocab_size
+  )
+  times = trees.at_entries(times, levels - 1)
+  winners = sampling_lib.most_likely(sampling_lib.race(times, probs.processed))
+  one_hot = jax.nn.one_hot(winners, vocab_size, dtype=jnp.float32)
+  return probs._replace(processed=one_hot)
 
 
 # Verify.

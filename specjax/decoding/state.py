@@ -173,7 +173,8 @@ def drafter_context(state: DecodeState, taps: Sequence[int]) -> base.Context:
     taps: indices of the hidden states that the drafter reads.
   """
   features = tuple(state.features[tap] for tap in taps)
-  return base.Context(state.tokens, state.lengths, features)
+  noise = base.Noise(state.keys, state.lengths)
+  return base.Context(state.tokens, state.lengths, features, noise)
 
 
 @jax.vmap

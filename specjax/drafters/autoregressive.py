@@ -54,13 +54,10 @@ class Autoregressive(static_tree.StaticTreeDrafter):
   @functools.cached_property
   def tree_spec(self) -> tree_drafting.TreeSpec:
     """Specifies the tree."""
-    siblings = base.Siblings.IID
-    if self.distinct:
-      siblings = tree_drafting.distinct_siblings(self.topology, self.sampling)
     return tree_drafting.TreeSpec(
       self.topology,
       self.sampling,
       self.bonus_probs,
       self.stop,
-      siblings,
+      tree_drafting.tree_siblings(self.topology, self.sampling, self.distinct),
     )

@@ -84,7 +84,7 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
       self.sampling,
       self.bonus_probs,
       self.stop,
-      tree_drafting.distinct_siblings(self.topology, self.sampling),
+      tree_drafting.tree_siblings(self.topology, self.sampling, distinct=True),
     )
 
   def draft(
@@ -118,7 +118,7 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
     last = trees.at_entries(context.tokens, context.lengths[:, None] - 1)
     root = predict(0, last)
     return tree_drafting.draft_tree(
-      self.tree_spec, read_level, keys, root, pending
+      self.tree_spec, read_level, keys, context.noise, root, pending
     )
 
   def _read(

@@ -54,6 +54,6 @@ class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
       self.sampling,
       self.bonus_probs,
       self.stop,
-      tree_drafting.distinct_siblings(self.topology, self.sampling),
+      tree_drafting.tree_siblings(self.topology, self.sampling, distinct=True),
       reads_leaves=False,
     )

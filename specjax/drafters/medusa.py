@@ -73,14 +73,14 @@ class Medusa(base.Drafter):
 
   @functools.cached_property
   def siblings(self) -> base.Siblings:
-    """Chosen, if there are any."""
-    if self.topology.width > 1:
+    """Chosen, if there are any or noise is shared."""
+    if self.topology.width > 1 or self.sampling.shared_noise:
       return base.Siblings.CHOSEN
     return base.Siblings.IID
 
   @functools.cached_property
   def greedy(self) -> bool:
-    """True at temperature 0, and if there are siblings."""
+    """True at temperature 0, and if tokens are chosen."""
     is_chosen = self.siblings is base.Siblings.CHOSEN
     return is_chosen or self.sampling.is_greedy
 
@@ -98,23 +98,33 @@ class Medusa(base.Drafter):
     valid = jnp.broadcast_to(at >= 0, (len(at), self.topology.num_nodes))
     is_chosen = self.siblings is base.Siblings.CHOSEN
     draft = self._choose_tree if is_chosen else self._draw_chain
-    return draft(keys, params, features, valid), ()
+    return draft(keys, context.noise, params, features, valid), ()
 
   def _choose_tree(
     self,
     keys: jax.Array,
+    noise: base.Noise | None,
     params: base.Params,
     features: tuple[jax.Array, ...],
     valid: jax.Array,
   ) -> base.DraftTree:
-    """Returns a tree of the most likely tokens."""
+    """Returns a tree of the most likely tokens, or of those with most noise."""
     del keys
     logits = self.head.predict(params, features)[:, 0]
     rank = siblings.ranks(self.topology.parents)
-    _, best = self.head.likeliest(params, features, int(rank.max()) + 1)
+    num_best = int(rank.max()) + 1
+    if self.sampling.shared_noise:
+      assert noise is not None  # A round has it.
+      probs = sampling_lib.probabilities(logits, self.sampling)
+      levels = np.arange(probs.shape[1])
+      times = sampling_lib.race_times(noise, levels, probs.shape[-1])
+      _, best = jax.lax.top_k(sampling_lib.race(times, probs), num_best)
+    else:
+      _, best = self.head.likeliest(params, features, num_best)
+      best = best[:, 0]
     level = self.topology.depths - 1
     return base.DraftTree(
-      best[:, 0][:, level, rank],
+      best[:, level, rank],
       self.topology,
       valid,
       probs=None,
@@ -124,11 +134,13 @@ class Medusa(base.Drafter):
   def _draw_chain(
     self,
     keys: jax.Array,
+    noise: base.Noise | None,
     params: base.Params,
     features: tuple[jax.Array, ...],
     valid: jax.Array,
   ) -> base.DraftTree:
     """Returns a chain, each token of which is drawn from its head."""
+    del noise
     depth, sampling = self.topology.depth, self.sampling
     logits = self.head.predict(params, features)[:, 0]
     shape = self.topology.num_nodes, sampling_lib.num_uniforms(logits.shape[-1])

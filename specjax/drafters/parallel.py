@@ -105,7 +105,7 @@ class Parallel(autoregressive.Autoregressive):
       return tree_drafting.repeat(levels[depth + 1], width), pending
 
     return tree_drafting.draft_tree(
-      self.tree_spec, read_level, keys, levels[0], pending
+      self.tree_spec, read_level, keys, context.noise, levels[0], pending
     )
 
   def _read(

@@ -32,11 +32,12 @@ def draw(
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
   """Draws a level of nodes.
 
-  At temperature 0 they are chosen, the likeliest first.
+  At temperature 0 and with shared noise they are chosen, the best first.
 
   Args:
     uniforms: `[B, W, U]`, see `sampling.draw`.
-    logits: `[B, P, V]` after the nodes of the level above.
+    logits: `[B, P, V]` after the nodes of the level above; with shared noise,
+      the scores of `sampling.race`.
     probs: `[B, P, V]`, the result of `sampling.probabilities` for these logits.
     rows: `[W]` the parent of each node, as an index of these nodes.
     sampling: how tokens are drawn.
@@ -46,7 +47,7 @@ def draw(
     None where they were chosen; and `[B, W]` whether there was a token left.
   """
   rank = ranks(rows)
-  if sampling.is_greedy:
+  if sampling.chooses:
     num = min(int(rank.max()) + 1, logits.shape[-1])
     best, tokens = jax.lax.top_k(logits, num)
     column = np.minimum(rank, num - 1)

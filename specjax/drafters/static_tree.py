@@ -57,8 +57,8 @@ class StaticTreeDrafter(lag.LaggingDrafter):
 
   @functools.cached_property
   def greedy(self) -> bool:
-    """True at temperature 0."""
-    return self.sampling.is_greedy
+    """True at temperature 0 and with shared noise."""
+    return self.sampling.chooses
 
   def draft(
     self,
@@ -90,6 +90,7 @@ class StaticTreeDrafter(lag.LaggingDrafter):
       tree_spec,
       read_level,
       keys,
+      context.noise,
       reader.predict(params, tail.outputs, sampling),
       tail.pending,
       tail.valid,

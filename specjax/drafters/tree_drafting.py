@@ -99,11 +99,19 @@ def check_topology(topology: trees.Topology, bonus_probs: bool) -> None:
     raise ValueError('topology must have at least one node, got none.')
 
 
-def distinct_siblings(
-  topology: trees.Topology, sampling: sampling_lib.Sampling
+def tree_siblings(
+  topology: trees.Topology, sampling: sampling_lib.Sampling, distinct: bool
 ) -> base.Siblings:
-  """Returns how siblings are drawn where all of them are to be different."""
-  if topology.width <= 1:
+  """Returns how siblings are drawn.
+
+  Args:
+    topology: of the tree.
+    sampling: how tokens are drawn; shared noise chooses all of them.
+    distinct: whether all siblings are to be different.
+  """
+  if sampling.shared_noise:
+    return base.Siblings.CHOSEN
+  if not distinct or topology.width <= 1:
     return base.Siblings.IID
   if not sampling.is_greedy:
     return base.Siblings.WITHOUT_REPLACEMENT
@@ -134,6 +142,7 @@ def draft_tree(
   tree_spec: TreeSpec,
   read_level: ReadLevel,
   keys: jax.Array,
+  noise: base.Noise | None,
   root: Prediction,
   pending: base.PendingKV,
   valid: jax.Array | None = None,
@@ -144,6 +153,7 @@ def draft_tree(
     tree_spec: of the tree.
     read_level: reads the nodes of a level.
     keys: `[B]` one key per row.
+    noise: of the context; used only if the sampling shares it.
     root: the prediction after the root, `[B, 1, ...]`.
     pending: uncommitted KV of what was read before the tree.
     valid: `[B]` rows that draft; None for all.
@@ -158,7 +168,7 @@ def draft_tree(
   )
   if valid is None:
     valid = jnp.ones(len(root.logits), bool)
-  recursion = _Recursion(tree_spec, read_level, uniforms)
+  recursion = _Recursion(tree_spec, read_level, uniforms, noise)
   path_probs = jnp.ones((len(root.logits), 1), jnp.float32)
   levels, pending = recursion.draft_levels(
     0, root, valid[:, None], path_probs, pending
@@ -196,6 +206,7 @@ class _Recursion(NamedTuple):
   tree_spec: TreeSpec
   read_level: ReadLevel
   uniforms: jax.Array  # [B, N, U]
+  noise: base.Noise | None
 
   def draft_levels(
     self,
@@ -261,7 +272,7 @@ class _Recursion(NamedTuple):
     if tree_spec.siblings is not base.Siblings.IID:
       tokens, probs, exists = siblings.draw(
         uniforms,
-        above.logits,
+        self._scores(depth, above),
         above.probs.processed,
         tree_spec.parent_index(depth),
         tree_spec.sampling,
@@ -291,6 +302,22 @@ class _Recursion(NamedTuple):
     )
     drafted = _Level(tokens, valid, probs, parents.probs.raw, prediction)
     return [drafted, *below], pending
+
+  def _scores(self, depth: int, above: Prediction) -> jax.Array:
+    """Returns `[B, P, V]` scores of a level's tokens, the best of which count.
+
+    Args:
+      depth: of the level.
+      above: the prediction after the nodes above that were read.
+    """
+    if not self.tree_spec.sampling.shared_noise:
+      return above.logits
+    assert self.noise is not None  # A round has it.
+    probs = above.probs.processed
+    times = sampling_lib.race_times(
+      self.noise, np.array([depth]), probs.shape[-1]
+    )
+    return sampling_lib.race(times, probs)
 
   def _stopped_levels(
     self, first: int, parents: Prediction, pending: base.PendingKV

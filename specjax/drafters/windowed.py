@@ -144,6 +144,7 @@ class Windowed(wrapper.DrafterWrapper):
       take(context.tokens, source),
       context.lengths - skipped,
       tuple(take(states, source[..., None]) for states in context.features),
+      context.noise,
     )
 
   def _skip(
