@@ -589,6 +589,17 @@ class TargetProbs(NamedTuple):
   probs: Probs  # [B, P, V] at each, then undefined
 
 
+class Scored(NamedTuple):
+  """What the target predicts after each token of one of its calls.
+
+  `K` is the largest `Drafter.num_likeliest`.
+  """
+
+  tokens: jax.Array  # [B, N + 1] int32, of the root and the nodes
+  valid: jax.Array  # [B, N + 1] bool, those that were drafted, and the root
+  likeliest: jax.Array  # [B, N + 1, K] int32, the likeliest tokens, best first
+
+
 class StateSlot(NamedTuple):
   """Identifies a state that several drafters can share, one at a time.
 
@@ -653,13 +664,18 @@ class Drafter:
 
   @functools.cached_property
   def vocab_size(self) -> int | None:
-    """`V` of its distributions; None if it has none."""
+    """`V` of its distributions or its state; None if it has none."""
     return None
 
   @functools.cached_property
   def max_length(self) -> int | None:
     """Number of positions that its model was trained for, if limited."""
     return None
+
+  @functools.cached_property
+  def num_likeliest(self) -> int:
+    """Number of the target's likeliest tokens that `observe` reads."""
+    return 0
 
   @functools.cached_property
   def may_stop_early(self) -> bool:
@@ -791,6 +807,23 @@ class Drafter:
       The state, `[B]` int32 how many tokens were read, and `[B, P]` the
       probability that a draft would have been accepted at each committed
       position, against the processed and against the raw distribution.
+    """
+    raise NotImplementedError
+
+  def observe(
+    self, state: DraftState, scored: Scored, rows: jax.Array
+  ) -> DraftState:
+    """Reads what the target has predicted in a round, whichever arm drafted.
+
+    It is called last in each round if `num_likeliest` is above 0.
+
+    Args:
+      state: after `commit`, and after `estimate` with full feedback.
+      scored: the tokens of the target's call, also those that were rejected.
+      rows: `[B]` bool; the other rows stay as they are.
+
+    Returns:
+      The state, of the same shapes and types.
     """
     raise NotImplementedError
 

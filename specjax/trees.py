@@ -348,12 +348,36 @@ def eagle() -> Topology:
   )
 
 
+def token_recycling() -> Topology:
+  """The tree of token recycling (Luo et al. 2024): 80 nodes on 6 levels."""
+  return Topology(
+    (-1,) * 8
+    + (0,) * 8
+    + (1,) * 4
+    + (2,) * 3
+    + (3,) * 2
+    + (4, 5, 6, 7)
+    + (8,) * 8
+    + (9,) * 3
+    + (10,) * 2
+    + (11, 12, 13, 14, 15)
+    + (16, 16, 17, 20, 23, 25, 26)
+    + (29,) * 5
+    + (30,) * 2
+    + (31, 32, 33, 37, 40, 47, 50, 51)
+    + (54,) * 3
+    + (55, 56, 59, 64, 66)
+    + (69, 69, 72)
+  )
+
+
 TREES: dict[str, Callable[..., Topology]] = {
   'chain': chain,
   'chains': chains,
   'eagle': eagle,
   'of_parents': of_parents,
   'prefix_tree': prefix_tree,
+  'token_recycling': token_recycling,
 }
 
 

@@ -302,6 +302,7 @@ def _build_drafter(
   providers: dict[Any, Callable[[Any], Any]] = {
     **{name: lambda _, value=value: value for name, value in parts.items()},
     'sampling': lambda value: value or pool.sampling,
+    'vocab_size': lambda value: value or pool.models['target'].model.vocab_size,
     **_tree_providers(factory, arm, tree, location),
   }
   if 'bonus_probs' in components.parameters(factory):

@@ -100,6 +100,11 @@ class Round:
     )
 
   @property
+  def num_likeliest(self) -> int:
+    """How many of the target's likeliest tokens its drafters read."""
+    return max(drafter.num_likeliest for drafter in self.drafters)
+
+  @property
   def slot_of_arm(self) -> tuple[int, ...]:
     """`[A]` index of each arm's slot."""
     indices = {arm: i for i, slot in enumerate(self.slots) for arm in slot.arms}
@@ -371,6 +376,7 @@ class TargetOutput(NamedTuple):
   features: dict[int, jax.Array]  # [B, N + 1, F] hidden states by tap
   pending: base.PendingKV
   finite: jax.Array  # [B] bool, whether all logits are
+  scored: base.Scored | None  # None if no drafter reads it
 
 
 class Scores(NamedTuple):
@@ -414,10 +420,11 @@ def _score_first(
   root = jnp.take_along_axis(state.tokens, last, axis=1)
   levels = nodes.levels[..., : num_nodes + 1]
   levels = jnp.broadcast_to(levels, (len(root), num_nodes + 1))
+  tokens = jnp.concatenate([root, nodes.tokens[:, :num_nodes]], axis=1)
   extension = round_fn.target.extend(
     params.target,
     state.target,
-    jnp.concatenate([root, nodes.tokens[:, :num_nodes]], axis=1),
+    tokens,
     positions=jnp.where(levels > 0, last + levels - 1, -1),
     mask=nodes.mask[..., : num_nodes + 1, : num_nodes + 1],
   )
@@ -428,12 +435,21 @@ def _score_first(
   probs = sampling_lib.both_probs(extension.logits, round_fn.sampling)
   if round_fn.sampling.shared_noise:
     probs = _select_winners(round_fn, state, levels, probs)
+  scored = None
+  if round_fn.num_likeliest:
+    is_node = nodes.valid[:, :num_nodes]
+    scored = base.Scored(
+      tokens,
+      jnp.pad(is_node, ((0, 0), (1, 0)), constant_values=True),
+      jax.lax.top_k(extension.logits, round_fn.num_likeliest)[1],
+    )
   return Scores(
     probs,
     TargetOutput(
       {tap: extension.features[tap] for tap in state.features},
       extension.pending_kv,
       jnp.isfinite(largest).all(axis=1),
+      scored,
     ),
   )
 
@@ -633,6 +649,7 @@ def observe(
     state, info = _observe_all(
       round_fn, params, state, choice, output, start, info
     )
+  state = _observe_scored(round_fn, state, choice, output)
   reward = jnp.zeros(choice.live.shape, jnp.float32)
   if round_fn.reward is not None:
     reward = jnp.where(choice.live, round_fn.reward(info), 0.0)
@@ -714,6 +731,25 @@ def _observe_all(
   num_read += info.num_catch_up_tokens
   info = info._replace(rewards=rewards, num_catch_up_tokens=num_read)
   return state.replace(history=history), info
+
+
+def _observe_scored(
+  round_fn: Round,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  output: GroupOutput,
+) -> state_lib.DecodeState:
+  """Lets drafters read what the target has predicted."""
+  drafters, live = list(state.drafters), choice.live
+  if round_fn.feedback == 'full':
+    # Estimates have read the states, which are written now.
+    live = ordering.after(live.astype(jnp.int32), state.history.accepted) > 0
+  for i, slot in enumerate(round_fn.slots):
+    drafter = round_fn.drafters[slot.owner]
+    if drafter.num_likeliest:
+      assert output.target.scored is not None
+      drafters[i] = drafter.observe(drafters[i], output.target.scored, live)
+  return state.replace(drafters=tuple(drafters))
 
 
 def estimate(

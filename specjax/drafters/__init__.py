@@ -23,6 +23,7 @@ from specjax.drafters.stops import PathProbability
 from specjax.drafters.stops import Unsure
 from specjax.drafters.stops import UnsureLog
 from specjax.drafters.suffix import Suffix
+from specjax.drafters.token_recycling import TokenRecycling
 from specjax.drafters.windowed import Windowed
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
   'STOPS',
   'StatelessDrafter',
   'Suffix',
+  'TokenRecycling',
   'Unsure',
   'UnsureLog',
   'Windowed',
@@ -66,6 +68,7 @@ DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'prompt_lookup': PromptLookup,
   'retrieval': Retrieval,
   'suffix': Suffix,
+  'token_recycling': TokenRecycling,
   'windowed': Windowed,
 }
 

@@ -61,6 +61,10 @@ class Deferred(wrapper.DrafterWrapper):
     slot = self.drafter.slot
     return slot and slot._replace(name=(slot.name, 'deferred'))
 
+  @functools.cached_property
+  def num_likeliest(self) -> int:
+    return self.drafter.num_likeliest
+
   def init(
     self, params: base.Params, context: base.Context, max_length: int
   ) -> DeferredState:
@@ -91,6 +95,12 @@ class Deferred(wrapper.DrafterWrapper):
     """Commits to the drafter inside."""
     inner = self.drafter.commit(state.inner, proposal, context, outcome, rows)
     return state.replace(inner=inner)
+
+  def observe(
+    self, state: DeferredState, scored: base.Scored, rows: jax.Array
+  ) -> DeferredState:
+    """Lets the drafter inside read what the target has predicted."""
+    return state.replace(inner=self.drafter.observe(state.inner, scored, rows))
 
   def catch_up(
     self,

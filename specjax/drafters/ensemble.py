@@ -88,6 +88,11 @@ class Ensemble(base.Drafter):
     return min((num for num in lengths if num is not None), default=None)
 
   @functools.cached_property
+  def num_likeliest(self) -> int:
+    """The largest of the members'."""
+    return max(member.num_likeliest for member in self.drafters)
+
+  @functools.cached_property
   def may_stop_early(self) -> bool:
     """True if a member may."""
     return any(member.may_stop_early for member in self.drafters)
@@ -185,6 +190,20 @@ class Ensemble(base.Drafter):
         num_read += num
       states.append(member_state)
     return tuple(states), num_read
+
+  def observe(
+    self,
+    state: tuple[base.DraftState, ...],
+    scored: base.Scored,
+    rows: jax.Array,
+  ) -> tuple[base.DraftState, ...]:
+    """Lets members read what the target has predicted."""
+    return tuple(
+      member.observe(member_state, scored, rows)
+      if member.num_likeliest
+      else member_state
+      for member, member_state in zip(self.drafters, state, strict=True)
+    )
 
   def _contexts(self, context: base.Context) -> list[base.Context]:
     """Returns what each member may see: only its own hidden states."""

@@ -1,7 +1,9 @@
 """Lookup where the match is long enough, and another drafter elsewhere.
 
 SAM-Decoding (Hu et al. 2024, arXiv:2411.10666) selects in the same way between
-the continuation of a match and an auxiliary drafter.
+the continuation of a match, from 5 tokens on, and an auxiliary drafter, such as
+token recycling. There, a match in the corpus counts as 5 tokens shorter than
+one in the row's own text; `Suffix` prefers neither.
 """
 
 import dataclasses
@@ -132,6 +134,10 @@ class LookupOr(base.Drafter):
     return self.drafter.max_length
 
   @functools.cached_property
+  def num_likeliest(self) -> int:
+    return self.drafter.num_likeliest
+
+  @functools.cached_property
   def siblings(self) -> base.Siblings:
     """Those of `drafter`, as a lookup has none."""
     return self.drafter.siblings
@@ -216,6 +222,12 @@ class LookupOr(base.Drafter):
     if not self.drafter.can_catch_up:
       return state, jnp.zeros_like(rows, jnp.int32)
     return self.drafter.catch_up(params[1], state, context, rows)
+
+  def observe(
+    self, state: base.DraftState, scored: base.Scored, rows: jax.Array
+  ) -> base.DraftState:
+    """Lets the other drafter read what the target has predicted."""
+    return self.drafter.observe(state, scored, rows)
 
   def _lookup_tree(self, lookup: stateless.Lookup) -> base.DraftTree:
     """Returns lookups as trees.

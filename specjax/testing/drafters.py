@@ -28,6 +28,10 @@ EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
   drafters.EarlyExit: {'num_layers': 1},
   drafters.FeatureHeadDrafter: {'bonus_probs': True},
   drafters.Parallel: {'mask_token': 1, 'bonus_probs': True},
+  drafters.TokenRecycling: {
+    'vocab_size': building.VOCAB_SIZE,
+    'num_successors': 2,
+  },
 }
 # Functions that return parameters of drafters other than single models.
 PARAMS: dict[building.Constructor, Callable[[], base.Params]] = {
@@ -37,6 +41,7 @@ PARAMS: dict[building.Constructor, Callable[[], base.Params]] = {
     [[0, 1, 2, 1, 0, 2, 2, 1]], progress=False
   ),
   drafters.Suffix: lambda: None,
+  drafters.TokenRecycling: lambda: jnp.array([[1, 2], [2, -1], [0, 1]]),
 }
 # Siblings that must be different tokens.
 _DISTINCT = (base.Siblings.WITHOUT_REPLACEMENT, base.Siblings.CHOSEN)
@@ -53,6 +58,8 @@ class _Round(NamedTuple):
     tree: the draft tree.
     initial_state: the state before the round.
     committed_state: the state after `commit`.
+    observed_state: the state after `observe`, if the drafter reads what the
+      target predicts.
     catch_ups: pairs `(state, num_tokens)` from `catch_up`, after no token and
       after two tokens; empty if the drafter cannot catch up.
     estimate: result of `estimate`, or None if the drafter cannot estimate.
@@ -61,6 +68,7 @@ class _Round(NamedTuple):
   tree: base.DraftTree
   initial_state: base.DraftState
   committed_state: base.DraftState
+  observed_state: base.DraftState
   catch_ups: list[Any]
   estimate: Any
 
@@ -158,6 +166,7 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
   ) -> tuple[base.DraftTree, Any]:
     """Returns a draft of one context, and an estimate for another."""
     state = drafter.init(params, context, _BUFFER)
+    state = _observe(drafter, state, context)
     tree, _ = drafter.draft(keys, params, state, context)
     if not drafter.can_estimate:
       return tree, None
@@ -194,6 +203,7 @@ def _check_types(drafter: base.Drafter, shapes: _Round) -> None:
   """Checks shapes and types of all results, before anything is compiled."""
   _check_tree_types(drafter, shapes.tree)
   building.check_keeps(shapes.initial_state, shapes.committed_state, 'commit')
+  building.check_keeps(shapes.initial_state, shapes.observed_state, 'observe')
   for state, num_tokens in shapes.catch_ups:
     _check_read(shapes.initial_state, state, num_tokens, 'catch_up')
   # A drafter that lags after its own rounds never estimates.
@@ -233,6 +243,7 @@ def _run_round(
     tokens=jnp.zeros((_ROWS, depth + 1), jnp.int32),
   )
   committed = drafter.commit(state, proposal, context, outcome, every)
+  observed = _observe(drafter, state, context)
   catch_ups, estimate = [], None
   if drafter.can_catch_up:
     catch_ups = [
@@ -241,7 +252,23 @@ def _run_round(
     ]
   if drafter.can_estimate:
     estimate = _estimate(drafter, params, state, context)
-  return _Round(tree, state, committed, catch_ups, estimate)
+  return _Round(tree, state, committed, observed, catch_ups, estimate)
+
+
+def _observe(
+  drafter: base.Drafter, state: base.DraftState, context: base.Context
+) -> base.DraftState:
+  """Returns the state after a target's call on the first tokens of rows."""
+  if not drafter.num_likeliest:
+    return state
+  tokens = context.tokens[:, :_ROWS]
+  ranks = np.arange(drafter.num_likeliest)
+  scored = base.Scored(
+    tokens,
+    valid=jnp.arange(_ROWS)[None] < context.lengths[:, None],
+    likeliest=(tokens[..., None] + ranks) % building.VOCAB_SIZE,
+  )
+  return drafter.observe(state, scored, jnp.ones(len(tokens), bool))
 
 
 def _longer(context: base.Context) -> base.Context:

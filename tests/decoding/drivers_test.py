@@ -15,6 +15,8 @@ from tests import arms
 from tests import sizes
 from tests import xla
 
+_XLA_TYPES = {'float32': 'f32', 'int32': 's32'}
+
 
 def bandit_for_each_row():
   """A bandit for each row, which draws at random among arms of two shapes."""
@@ -79,7 +81,10 @@ def compiled_loop(decoder, prompts=tuple(sizes.PROMPTS), new=sizes.NEW):
 
 def copies_of(compiled, arrays) -> list[str]:
   """Returns the lines of a program that copy an array of one of the shapes."""
-  shapes = {'f32[' + ','.join(map(str, array.shape)) + ']' for array in arrays}
+  shapes = {
+    f'{_XLA_TYPES[str(array.dtype)]}[{",".join(map(str, array.shape))}]'
+    for array in arrays
+  }
   text = compiled.as_text()
   assert all(shape in text for shape in shapes)
   return [

@@ -169,6 +169,7 @@ def _pool(folder, temperature=1.0):
     ('small:0~opt(0.2)', trees.chain(0), 'maximal', goals.Opt(0.2)),
     ('small:eagle', trees.eagle(), 'otm', None),
     ('prompt_lookup:2x3', trees.chains(2, 3), 'otm', None),
+    ('token_recycling:2.2', trees.prefix_tree((2, 2)), 'otm', None),
     ('suffix(factor=2.0):3/block', trees.chain(3), 'block', None),
     (' small : 3x4 / kseq ', trees.chains(3, 4), 'kseq', None),
   ],
@@ -221,6 +222,7 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
     ('lookup_or(prompt_lookup, small, min_match=3):4', 4, 'small'),
     ("lookup_or(prompt_lookup, 'small:6', min_match=3):4", 6, 'small'),
     ('lookup_or(prompt_lookup, min_match=3):4', 4, None),
+    ('lookup_or(suffix, token_recycling, min_match=3):4', 4, None),
   ):
     arm = arms.parse(text, _MODELS, 'here')
     assert arms.parse(str(arm), _MODELS, 'here') == arm
