@@ -266,7 +266,7 @@ def _observe(
   scored = base.Scored(
     tokens,
     valid=jnp.arange(_ROWS)[None] < context.lengths[:, None],
-    likeliest=(tokens[..., None] + ranks) % building.VOCAB_SIZE,
+    likeliest=(tokens[..., None] + ranks[None, None]) % building.VOCAB_SIZE,
   )
   return drafter.observe(state, scored, jnp.ones(len(tokens), bool))
 
