@@ -9,6 +9,8 @@ import setuptools
 EVALUATION = ['rouge-score', 'sacrebleu']
 # Reads the weights of GGUF files.
 GGUF = ['gguf>=0.17']
+# Fetches models by their names on the Hugging Face Hub.
+HUB = ['huggingface_hub>=1.0']
 
 # The number stands in the package, which also runs where it is not installed.
 INIT = pathlib.Path('specjax/__init__.py').read_text(encoding='utf-8')
@@ -56,6 +58,7 @@ setuptools.setup(
     'accelerators': ['libtpu', 'jax-cuda12-plugin', 'jax-cuda12-pjrt'],
     'evaluation': EVALUATION,
     'gguf': GGUF,
+    'hub': HUB,
     # What a change is checked with, beside tests.
     'lint': ['mypy>=2.4', 'ruff'],
     # The same file of weights in llama.cpp; it is compiled when installed.
@@ -66,6 +69,7 @@ setuptools.setup(
     'test': [
       *EVALUATION,
       *GGUF,
+      *HUB,
       'pytest',
       'pytest-xdist',  # The suite compiles much; it halves on two cores.
     ],

@@ -35,6 +35,7 @@ from specjax.models import heads
 from specjax.models import loading
 from specjax.models import sharding
 from specjax.models import wrappers
+from specjax.models.huggingface import hub
 from specjax.models.huggingface import published_heads
 
 __all__ = [
@@ -116,13 +117,14 @@ def load(
   reads: a HuggingFace folder or a GGUF file. A subfolder may hold more drafters
   for the same target, and must hold nothing else.
 
-  A path that `models.load` reads is also a family, without drafters and
-  prompts. Its subfolders may also contain drafters.
+  A path that `models.load` reads, or a repository on the Hugging Face Hub, is
+  also a family, without drafters and prompts. Its subfolders may also contain
+  drafters.
 
   Args:
     family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2',
-      'smollm2/heads' or a path. The target of the last two is fetched by
-      `python -m specjax.families.fetch smollm2`.
+      'smollm2/heads', a path, or a name on the Hub. The target of SmolLM2's
+      families is fetched by `python -m specjax.families.fetch smollm2`.
     drafters: paths of additional drafters, by name. A path is one of the above,
       or the folder of another family, whose target becomes the drafter.
     dtype: type of parameters, computations and KV caches, such as 'bfloat16'.
@@ -141,7 +143,7 @@ def load(
       divide the target's attention heads.
   """
   _check_dtype(dtype)
-  paths = _find_paths(os.path.expanduser(family))
+  paths = _find_paths(os.fspath(family))
   target_path = paths.target
   if paths.package is not None:
     target_path = os.fspath(packages.find(paths.package))
@@ -181,7 +183,7 @@ def drafter_names(
   Raises:
     ValueError: See `load`; errors inside of a model's files are not detected.
   """
-  paths = _find_paths(os.path.expanduser(family))
+  paths = _find_paths(os.fspath(family))
   return list(_drafter_paths(paths, drafters or {}))
 
 
@@ -356,9 +358,15 @@ class _FamilyPaths(NamedTuple):
 
 def _find_paths(family: str) -> _FamilyPaths:
   """Finds the files of a family; see `load`."""
-  is_shipped = family in (*_shipped(), *packages.PACKAGES)
-  folder = os.path.join(_SHIPPED, family) if is_shipped else family
+  known = (*_shipped(), *packages.PACKAGES)
   package = family.partition('/')[0]
+  is_shipped = family in known
+  if is_shipped:
+    folder = os.path.join(_SHIPPED, family)
+  elif package in known:  # Not the name of an organization on the Hub.
+    folder = family
+  else:
+    folder = hub.local_path(family)
   if is_shipped and package in packages.PACKAGES:
     target = os.path.join(_SHIPPED, package)
     return _FamilyPaths(package, target, folder, _SHIPPED)
@@ -452,6 +460,7 @@ def _load_any_drafter(
 ) -> Model | models.Head:
   """Loads a drafter in any of the formats that `load` lists."""
   drafter: Model | models.Head | models.Checkpoint
+  path = hub.local_path(path)
   if os.path.isfile(path) and path.endswith('.safetensors'):
     drafter = load_drafter(path, target, dtype, load_embedding)
     tokenizer = _adjacent_tokenizer(path)

@@ -24,6 +24,7 @@ from specjax.models import heads
 from specjax.models import sharding
 from specjax.models.gguf import model as gguf
 from specjax.models.huggingface import architectures
+from specjax.models.huggingface import hub
 from specjax.models.huggingface import published_heads
 from specjax.models.huggingface import shards
 from specjax.models.huggingface import weights
@@ -88,7 +89,8 @@ def load(
       prompts are token ids, `tokenizer.json`; or a `.gguf` file of llama.cpp,
       which requires the extra `gguf`. For a model that is split into several
       files, it is the first of them. `~` is the home directory, here and in all
-      paths below.
+      paths below. `organization/name` is a repository on the Hugging Face Hub,
+      which requires the extra `hub`; see `hub.local_path`.
     dtype: type of parameters and computations; None keeps the type of the file.
       Norms, softmax and logits are always computed in float32.
     mesh: devices that the model is divided among, from `meshes.make`. Each
@@ -99,11 +101,13 @@ def load(
 
   Raises:
     ValueError: a file is missing, truncated or corrupt; the weights are
-      pickled; or the architecture, some of its fields, or names, shapes or
-      types of arrays are not supported, all of which are listed.
+      pickled; the architecture, some of its fields, or names, shapes or types
+      of arrays are not supported, all of which are listed; or a repository
+      cannot be fetched.
   """
+  folder = hub.local_path(path)
   with _error_context(path):
-    source = _open(os.path.expanduser(path))
+    source = _open(folder)
     params = _params(source, dtype, mesh)
     params = fusion.fuse_on_gpu(source.config, params, mesh)
   model = adapters.language_model(source.config, dtype or _main_dtype(params))
@@ -126,7 +130,7 @@ def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
     ValueError: a file is missing or corrupt, or the architecture or some of its
       fields are not supported.
   """
-  path = os.path.expanduser(path)
+  path = hub.local_path(path, weights=False)
   with _error_context(path):
     if path.endswith('.gguf'):
       return gguf.read(path).config
@@ -189,8 +193,8 @@ def load_head(
 
   Args:
     path: a folder with `config.json` and safetensors files, in the formats of
-      the heads' authors or of the library speculators. Pickled weights are
-      never read.
+      the heads' authors or of the library speculators, or a repository on the
+      Hub, as in `load`. Pickled weights are never read.
     target: the model that the head was trained for.
     dtype: type of the computations and of the parameters that are not shared
       with the target; None for the target's type.
@@ -199,7 +203,7 @@ def load_head(
     ValueError: a file is missing, truncated or corrupt, or it is not a head
       of a known kind for this target.
   """
-  path = os.path.expanduser(path)
+  path = hub.local_path(path)
   with _error_context(path):
     config, params = published_heads.read(
       _hf_config(path),
@@ -217,7 +221,7 @@ def load_head(
 
 def is_head(path: str | os.PathLike[str]) -> bool:
   """Returns whether a path is a folder that `load_head` should read."""
-  path = os.path.expanduser(path)
+  path = hub.local_path(path)
   fields = json_files.read(path, 'config.json')
   if not fields or any(name in fields for name in published_heads.FIELDS):
     return bool(fields)
@@ -234,8 +238,9 @@ def embedding(path: str | os.PathLike[str]) -> base.Params:
   Args:
     path: See `load`.
   """
+  folder = hub.local_path(path)
   with _error_context(path):
-    checkpoint = _open(os.path.expanduser(path))
+    checkpoint = _open(folder)
     table = weights.embedding(checkpoint.model_type, checkpoint.tensors)
   return {'embedding': {'embedding': table}}
 
