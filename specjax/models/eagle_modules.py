@@ -93,6 +93,8 @@ class Eagle3(layers_lib.TokenModel):
     norm = lambda: layers_lib.Norm(layer, layer.d_model)
     if config.norm_taps:
       self.tap_norms = layers_lib.module_dict(norm() for _ in range(num))
+    if config.norm_before_fc:
+      self.features_norm = layers_lib.Norm(layer, num * layer.d_model)
     self.join = _linear(num * layer.d_model, layer.d_model, False, dtype, rngs)
     self.token_norm, self.input_norm, self.final_norm = norm(), norm(), norm()
     self.layer = _Layer(layer, dtype, rngs, input_size=2 * layer.d_model)
@@ -104,7 +106,10 @@ class Eagle3(layers_lib.TokenModel):
       features = tuple(
         norm(feature) for norm, feature in zip(norms, features, strict=True)
       )
-    return self.join(jnp.concatenate(features, axis=-1))
+    joined = jnp.concatenate(features, axis=-1)
+    if self.variant.norm_before_fc:
+      joined = self.features_norm(joined)
+    return self.join(joined)
 
   def __call__(
     self,

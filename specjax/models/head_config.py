@@ -72,12 +72,15 @@ class Eagle3Config(_HeadConfig):
     norm_output: whether outputs are normalized before the next step reads them
       (EAGLE-3.1).
     norm_before_residual: whether the residual begins with the normalized input.
+    norm_before_fc: whether features are normalized after they are concatenated,
+      all by one norm, before the projection `fc` (the heads of gpt-oss).
   """
 
   kind: str = 'eagle3'
   norm_taps: bool = False
   norm_output: bool = False
   norm_before_residual: bool = False
+  norm_before_fc: bool = False
 
   def __post_init__(self):
     super().__post_init__()
@@ -85,6 +88,11 @@ class Eagle3Config(_HeadConfig):
       raise ValueError(
         'tie_embeddings must be False in the layer of eagle3, which has a '
         'separate output head, got True.'
+      )
+    if self.norm_taps and self.norm_before_fc:
+      raise ValueError(
+        'norm_taps and norm_before_fc normalize the same features; only one of '
+        'them may be True.'
       )
 
   @property

@@ -250,19 +250,36 @@ def in_dtype(leaf: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
   return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
 
 
-def save_head(head: Head, folder: str | os.PathLike[str]) -> None:
-  """Writes a head in the format of its authors, which `load_head` reads.
+def save_head(
+  head: Head,
+  folder: str | os.PathLike[str],
+  *,
+  server: str | None = None,
+  target: str | None = None,
+  draft_length: int | None = None,
+) -> None:
+  """Writes a head in a published format, which `load_head` reads.
 
   Args:
     head: from `load_head` or `families.load`.
     folder: a new or empty folder.
+    server: 'vllm', 'sglang' or 'llama.cpp', which will load the folder (see
+      docs/serving.md); None for the format of the head's authors.
+    target: only for 'vllm' and EAGLE-3: name on the Hugging Face Hub, or path,
+      of the target that `vllm serve FOLDER` loads.
+    draft_length: only for 'vllm' and EAGLE-3: number of draft tokens per round.
 
   Raises:
-    ValueError: the folder contains files.
+    ValueError: the folder contains files, the layer of the head is not
+      Llama's, or the server is unknown or cannot load the head.
   """
-  path = _new_folder(folder)
   params = fusion.separate(head.config, head.params)
-  fields, arrays = published_heads.write(head.config, params)
+  fields, arrays = published_heads.write(
+    head.config, params, server, target, draft_length
+  )
+  layer_fields = fields.get('transformer_layer_config', fields)
+  layer_fields['torch_dtype'] = _main_dtype(arrays).name
+  path = _new_folder(folder)
   shards.save(
     path,
     weights.Tensors(jax.eval_shape(lambda: arrays), arrays.__getitem__),

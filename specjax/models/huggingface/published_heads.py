@@ -24,6 +24,7 @@ from specjax.models import flax_modules
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models.huggingface import architectures
+from specjax.models.huggingface import servers
 from specjax.models.huggingface import weights
 
 _SUFFIXES = {
@@ -46,7 +47,12 @@ _LAYER = {
   'feed_forward/down': 'mlp.down_proj',
 }
 _NORMS = {'token_norm': 'input_layernorm', 'input_norm': 'hidden_norm'}
-_TOP = {'join': 'fc', 'final_norm': 'norm', 'head': 'lm_head'}
+_TOP = {
+  'features_norm': 'input_norm',
+  'join': 'fc',
+  'final_norm': 'norm',
+  'head': 'lm_head',
+}
 _BLOCK = {
   'join_norm': 'hidden_norm',
   'markov_in': 'markov_head.markov_w1',
@@ -161,7 +167,11 @@ def read(
 
 
 def write(
-  config: head_config.HeadConfig, params: base.Params
+  config: head_config.HeadConfig,
+  params: base.Params,
+  server: str | None = None,
+  target: str | None = None,
+  draft_length: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the fields of `config.json` and the arrays; inverts `read`.
 
@@ -171,13 +181,19 @@ def write(
   Args:
     config: config of the head.
     params: parameters of the head.
+    server: the server that will load the head, a name in `servers.SERVERS`, or
+      None.
+    target: See `servers.complete`.
+    draft_length: See `servers.complete`.
 
   Raises:
-    ValueError: published formats cannot express the head's layer.
+    ValueError: published formats cannot express the head's layer, or the
+      arguments do not fit the server.
   """
   layout: str = config.kind
+  reader = None if server is None else servers.find(server, config)
   if isinstance(config, head_config.Eagle3Config) and (
-    config.norm_taps or config.norm_output or config.norm_before_residual
+    _has_speculators_options(config) or (reader and reader.in_speculators)
   ):
     layout = 'speculators'
   _check_layer(config)
@@ -191,7 +207,27 @@ def write(
     drafted = cutting.head_tokens(rows)
     arrays[_TO_TARGET] = drafted.astype(np.int64) - np.arange(len(drafted))
     arrays[_IS_DRAFTED] = rows >= 0
-  return _WRITERS[layout](config), arrays
+  fields = _WRITERS[layout](config)
+  if server is None or reader is None:
+    if target is not None or draft_length is not None:
+      raise ValueError(
+        'target and draft_length must be None if server is None, got '
+        f'{target!r} and {draft_length!r}.'
+      )
+    return fields, arrays
+  return servers.complete(
+    server, reader, config, fields, arrays, target, draft_length
+  )
+
+
+def _has_speculators_options(config: head_config.Eagle3Config) -> bool:
+  """Returns whether only the format of speculators has a head's settings."""
+  return (
+    config.norm_taps
+    or config.norm_output
+    or config.norm_before_residual
+    or config.norm_before_fc
+  )
 
 
 def is_head(fields: dict[str, Any], tensors: weights.Tensors) -> bool:
@@ -258,7 +294,6 @@ def _check_copy(
 
 # Fields with one supported value, which is also their default.
 _ALLOWED = {
-  'norm_before_fc': False,
   'speculators_model_type': 'eagle3',
   'use_aux_hidden_state': True,
 }
@@ -306,6 +341,7 @@ def _eagle3_config(
     norm_taps=any(name.startswith('fc_norm.') for name in shapes),
     norm_output=bool(settings.get('norm_output', False)),
     norm_before_residual=bool(settings.get('norm_before_residual', False)),
+    norm_before_fc=bool(settings.get('norm_before_fc', False)),
     **_taps(fields, inner, target),
   )
   return _with_layer(config, layer)
@@ -554,6 +590,8 @@ def _speculators_fields(config: head_config.Eagle3Config) -> dict[str, Any]:
     'draft_vocab_size': config.layer.head_size or config.layer.vocab_size,
     'target_hidden_size': config.layer.d_model,
     'norm_before_residual': config.norm_before_residual,
+    'norm_before_fc': config.norm_before_fc,
+    'fc_norm': config.norm_taps,
     'norm_output': config.norm_output,
     _LAYER_IDS: [*config.taps],
     'transformer_layer_config': _layer_fields(config),

@@ -127,6 +127,14 @@ def _speculators():
   return fields, _add_draft_vocab(_draw(shapes))
 
 
+def _norm_before_fc():
+  """In the format of speculators, with one norm for all features."""
+  fields, arrays = _speculators()
+  kept = {k: v for k, v in arrays.items() if not k.startswith('fc_norm.')}
+  extra = _draw({'input_norm.weight': (24,)})
+  return fields | {'norm_before_fc': True}, kept | extra
+
+
 def _medusa(own_heads=True):
   shapes = {
     f'{i}.0.linear.{name}': shape
@@ -213,6 +221,7 @@ _FILES = {
   'block speculators': _block_speculators,
   'eagle': _eagle,
   'eagle3': _eagle3,
+  'norm before fc': _norm_before_fc,
   'speculators': _speculators,
   'medusa': _medusa,
   'medusa 2': lambda: _medusa(own_heads=False),
@@ -442,6 +451,14 @@ def test_settings_mean_the_same_in_both_layouts(target, tmp_path):
   assert config.norm_taps and config.norm_output and config.norm_before_residual
 
 
+def test_heads_for_gpt_oss_set_norm_before_fc_in_eagle_config(target, tmp_path):
+  fields, arrays = _eagle3()
+  fields |= {'eagle_config': {'norm_before_fc': True}}
+  arrays |= _draw({'input_norm.weight': (24,)})
+  head = models.load_head(_write(tmp_path, fields, arrays), target)
+  assert head.config.norm_before_fc
+
+
 @pytest.mark.parametrize('kind', ['float32', 'float16', 'other'])
 def test_copies_of_what_is_the_targets_are_compared(kind, target, tmp_path):
   """Types and quantization may differ."""
@@ -526,7 +543,7 @@ def _drop_array(name):
     (
       'speculators',
       lambda fields, arrays: fields.update(norm_before_fc=True),
-      'norm_before_fc is not supported',
+      'norm_taps and norm_before_fc normalize the same features',
     ),
     (
       'speculators',
