@@ -16,6 +16,7 @@ from specjax import families
 from specjax import models
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models.huggingface import hub
 
 _CONFIG = config_lib.TransformerConfig(
@@ -33,7 +34,7 @@ _COMMIT = '0123456789abcdef0123456789abcdef01234567'
 @pytest.fixture(scope='module', name='files')
 def _files(tmp_path_factory):
   """Returns the files of a small model, by name."""
-  params = adapters.init_params(jax.random.key(0), _CONFIG)
+  params = flax_modules.init_params(jax.random.key(0), _CONFIG)
   folder = tmp_path_factory.mktemp('model')
   model = adapters.Transformer(_CONFIG)
   models.save(models.Checkpoint(_CONFIG, model, params), folder)

@@ -14,6 +14,7 @@ from specjax import models
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import flax_modules
 from specjax.models import heads
 from specjax.models.huggingface import servers
 from tests import tiers
@@ -70,7 +71,7 @@ def _draw(shapes):
 
 @functools.cache
 def _params():
-  return jax.tree.map(jnp.asarray, _draw(adapters.abstract_params(_TARGET)))
+  return jax.tree.map(jnp.asarray, _draw(flax_modules.abstract_params(_TARGET)))
 
 
 @functools.cache
@@ -81,7 +82,7 @@ def _output():
 
 def _begin(config):
   """Returns initial parameters of a head."""
-  params = heads.own_params(config, _draw(adapters.abstract_params(config)))
+  params = heads.own_params(config, _draw(flax_modules.abstract_params(config)))
   rows = None
   if config.layer.head_size:
     params['head_rows'] = rows = cutting.head_rows(_DRAFTED, 13)
