@@ -25,6 +25,7 @@ from tests.oracles import enumeration
 from tests.oracles import kseq_distinct
 from tests.oracles import otm_distinct
 from tests.oracles import otm_table
+from tests.oracles import traversal
 from tests.verifiers import exact
 
 MOST = 4  # Draws that count.
@@ -443,10 +444,28 @@ def test_siblings_of_a_tree_have_exactly_the_target_distribution():
   np.testing.assert_allclose(result.probs, case.expected, atol=5e-6)
 
 
+def test_traversed_siblings_have_exactly_the_target_distribution():
+  case = Siblings(trees.chains(2, 1))
+  tests = [
+    traversal.traverse(
+      tokens,
+      case.topology.parents,
+      probs,
+      case.target[np.append(exact.ROOT, tokens)],
+      case.is_valid,
+    )
+    for tokens, probs in zip(case.drafts, case.node_probs)
+  ]
+  grids = [enumeration.cells(traversal.breakpoints(row, 2)) for row in tests]
+  result = exact.integrate(case, verifiers.Traversal(), *exact.padded(grids))
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('verifier', 'topology', 'rows'),
   [
+    ('traversal', trees.prefix_tree((3, 2)), 20_000),
     ('ensemble', trees.chains(2, 2), 20_000),
     ('ensemble', trees.prefix_tree((3, 2)), 20_000),
     # Its integrals, of each row and round, take long.

@@ -250,7 +250,7 @@ def parts_case(scale, size):
 
 
 # These get all trees.
-WALKS = ('batch', 'block', 'tree_walk')
+WALKS = ('batch', 'block', 'traversal', 'tree_walk')
 # 'distinct' is one of the couplings that are its own.
 OF_TREES = [
   *(name for name in specjax.VERIFIERS if name != 'distinct'),

@@ -13,6 +13,7 @@ from specjax.verifiers.block import Block
 from specjax.verifiers.cactus import Cactus
 from specjax.verifiers.lossy import Lossy
 from specjax.verifiers.over_acceptance import OverAcceptance
+from specjax.verifiers.traversal import Traversal
 from specjax.verifiers.walks import Distinct
 from specjax.verifiers.walks import Ensemble
 from specjax.verifiers.walks import TreeWalk
@@ -25,6 +26,7 @@ __all__ = [
   'Ensemble',
   'Lossy',
   'OverAcceptance',
+  'Traversal',
   'TreeWalk',
   'VERIFIERS',
   'default',
@@ -40,6 +42,7 @@ VERIFIERS: dict[str, Callable[..., base.Verifier]] = {
   'ensemble': Ensemble,
   'lossy': Lossy,
   'over_acceptance': OverAcceptance,
+  'traversal': Traversal,
   'tree_walk': TreeWalk,
 }
 

@@ -267,6 +267,7 @@ def test_a_verifier_accepts_the_siblings_that_it_is_exact_for(name, siblings):
     'ensemble': set(specjax.Siblings),
     'kseq_distinct': DIFFERENT,
     'otm_distinct': DIFFERENT,
+    'traversal': set(specjax.Siblings),
   }.get(name, {specjax.Siblings.IID, specjax.Siblings.CHOSEN})
   assert verifiers.resolve(name).accepts(siblings) == (siblings in accepted)
 
