@@ -12,6 +12,7 @@ from specjax import evaluation
 from specjax import trees
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
+from specjax.models.huggingface import servers
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONCEPTS = (ROOT / 'docs' / 'concepts.md').read_text(encoding='utf-8')
@@ -93,6 +94,19 @@ def test_what_is_reproduced_has_a_kept_result():
   names = {path.relative_to(ROOT / 'docs').as_posix() for path in kept}
   others = 'results/data/benchmark/', 'results/data/train/'
   assert linked == {name for name in names if not name.startswith(others)}
+
+
+def test_the_page_about_serving_has_what_each_server_reads():
+  text = (ROOT / 'docs' / 'serving.md').read_text(encoding='utf-8')
+  rows = re.findall(r'^\| `(\S+)` \| `(\w+)` \|(.*)\| (.+) \|$', text, re.M)
+  readers = {(server, kind) for server, kind, *_ in rows}
+  assert readers == {
+    (name, kind) for name, kinds in servers.SERVERS.items() for kind in kinds
+  }
+  for server, kind, options, taps in rows:
+    reader = servers.SERVERS[server][kind]
+    assert set(re.findall(r'`(\w+)`', options)) == set(reader.options)
+    assert reader.has_default_taps == (taps == 'the default')
 
 
 # Tables whose numbers are those of the result that is linked above them.

@@ -3,6 +3,7 @@
 That experiments run is shown by the tests of configs.
 """
 
+import json
 import pathlib
 import re
 import shlex
@@ -16,7 +17,12 @@ import pytest
 from experiments import main
 from experiments.common import compare
 from experiments.common import workdirs
+from specjax import models
 from specjax.data import examples as examples_lib
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.models import heads
+from specjax.models.huggingface import servers
 from specjax.testing import toys
 from tests import smoke
 
@@ -24,7 +30,10 @@ pytestmark = pytest.mark.slow
 
 _ROOT = pathlib.Path(__file__).parents[1]
 # Pages whose code is run here; docs/extending.md has a test of its own.
-_PAGES = ('README.md', 'docs/experiments.md', 'docs/models.md')
+_PAGES = (
+  *('README.md', 'docs/experiments.md', 'docs/models.md'),
+  'docs/serving.md',
+)
 
 
 def _blocks(page, language):
@@ -84,6 +93,30 @@ def test_the_page_about_models(tmp_path):
   _, decoder = namespace['load_pair'](tmp_path, tmp_path)
   (result,) = decoder.decode([[1, 2, 3]], 8)
   assert len(result.tokens) == 8
+
+
+def test_the_page_about_serving(tmp_path):
+  """Commands of servers name the folders that the page's code writes."""
+  layer = config_lib.TransformerConfig(
+    vocab_size=13,
+    num_layers=8,
+    d_model=8,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=4,
+    d_ff=12,
+  )
+  config = heads.configure('eagle3', layer)
+  params = adapters.init_params(jax.random.key(0), config)
+  head = models.Head(config, heads.head(config), params)
+  _run('docs/serving.md', namespace := {})
+  namespace['save_for_servers'](head, 'team/model', tmp_path)
+  lines = ''.join(_blocks('docs/serving.md', 'sh')).splitlines()
+  words = [word for line in lines for word in shlex.split(line)]
+  folders = re.findall(r'runs/served/([\w.]+)', ' '.join(words))
+  assert set(folders) == {path.name for path in tmp_path.iterdir()}
+  (settings,) = (json.loads(word) for word in words if word.startswith('{'))
+  assert settings['method'] in servers.SERVERS['vllm']
 
 
 # Commands.

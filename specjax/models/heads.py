@@ -33,6 +33,9 @@ def configure(
 ) -> HeadConfig:
   """Returns the config of a head for a target.
 
+  The layer of a head is like the target's, but the one of 'eagle' and 'eagle3'
+  has neither normalized queries nor biases.
+
   Args:
     kind: 'eagle', 'eagle3', 'medusa' or 'dflash'.
     target: the target's config.
@@ -58,6 +61,9 @@ def configure(
   layer = dataclasses.replace(
     target, num_layers=1, tie_embeddings=False, head_size=head_size
   )
+  if kind in ('eagle', 'eagle3'):
+    # As in published heads: servers load Llama's layer, whatever the target.
+    layer = dataclasses.replace(layer, qk_norm=False, qkv_bias=False)
   config = config_class(layer=layer, **options)
   if head_size is not None or config.has_own_output:
     return config

@@ -269,12 +269,20 @@ def test_a_head_computes_in_the_type_of_its_target(target, tmp_path):
 
 
 def test_a_layer_that_is_no_llamas_is_not_written(target, tmp_path):
-  qwen3 = dataclasses.replace(_TARGET, qk_norm=True)
-  config = heads.configure('eagle', qwen3)
-  params = heads.begin(jax.random.key(1), config, qwen3, target.params)
+  mistral = dataclasses.replace(_TARGET, sliding_window=4)
+  config = heads.configure('eagle', mistral)
+  params = heads.begin(jax.random.key(1), config, mistral, target.params)
   head = models.Head(config, heads.head(config), params)
-  with pytest.raises(ValueError, match='differs in qk_norm'):
+  with pytest.raises(ValueError, match='differs in sliding_window'):
     models.save_head(head, tmp_path / 'a')
+
+
+def test_eagles_layer_is_llamas_on_a_qwen_target():
+  qwen = dataclasses.replace(_TARGET, qk_norm=True, qkv_bias=True)
+  for kind in ('eagle', 'eagle3'):
+    layer = heads.configure(kind, qwen).layer
+    assert not layer.qk_norm and not layer.qkv_bias
+  assert heads.configure('dflash', qwen).layer.qk_norm
 
 
 def test_what_a_head_shares_is_the_targets(target, tmp_path):

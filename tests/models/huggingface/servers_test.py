@@ -327,8 +327,9 @@ def test_what_a_server_cannot_load_is_refused(
 
 
 def test_a_layer_with_biases_is_refused(tmp_path):
-  qwen2 = dataclasses.replace(_TARGET, qkv_bias=True)
-  config = heads.configure('eagle3', qwen2)
+  config = heads.configure('eagle3', _TARGET)
+  layer = dataclasses.replace(config.layer, qkv_bias=True)
+  config = dataclasses.replace(config, layer=layer)
   head = models.Head(config, heads.head(config), {})
   with pytest.raises(ValueError, match='qkv_bias must be False in the layer'):
     models.save_head(head, tmp_path / 'head', server='sglang')
