@@ -4,6 +4,7 @@ Sequences and probabilities are computed here anew, in float64 and in the
 paper's lengths of rounds `Y` in [1, L + 1].
 """
 
+import dataclasses
 import functools
 import math
 
@@ -34,7 +35,7 @@ _LENGTHS = np.array(
 )
 _ACCEPTANCES = (0.3, 0.6, 0.85)
 # These learn from levels only, and are given numbers of their arms.
-_OF_LEVELS = 'goodput', 'length_heuristic'
+_OF_LEVELS = 'goodput', 'length_ema', 'length_heuristic'
 _OF_REWARDS = [name for name in bandits.BANDITS if name not in _OF_LEVELS]
 _EASY = simulated_arms.truncated_geometric(_ACCEPTANCES, _L)
 
@@ -342,6 +343,102 @@ def test_the_length_heuristic_plays_the_sequence_of_transformers(num_rows):
 def test_bad_arguments_of_the_length_heuristic_raise(arguments, message):
   with pytest.raises(ValueError, match=message):
     bandits.LengthHeuristic(*arguments)
+
+
+def _averaging(rounds, lengths, rank, down=-0.25, up=0.0):
+  """Draft lengths as SGLang would choose them, step by step.
+
+  Args:
+    rounds: accepted tokens of each round, as a function of the draft length.
+    lengths: ascending.
+    rank: of the first length.
+    down: hysteresis, in tokens.
+    up: hysteresis, in tokens.
+  """
+  average, selected = lengths[rank] - 1, []
+  for number, accepted in enumerate(rounds, 1):
+    length = lengths[rank]
+    selected.append(length)
+    if length > 0:
+      average += 0.2 * (min(accepted, length) - average)
+    if number <= 10 or (number - 10) % 5:
+      continue
+    start = rank
+    if length == 0:
+      rank = min(rank + 1, len(lengths) - 1)
+      average = lengths[rank] - 1 if average < 0 else average
+      continue
+    while rank and average <= max(lengths[rank - 1], 1) - 0.5 + down:
+      rank -= 1
+    while rank >= start and rank + 1 < len(lengths):
+      if average <= lengths[rank] - 0.5 + up:
+        break
+      rank += 1
+  return selected
+
+
+def _averaged(bandit, rounds, num_rows=3):
+  """Draft lengths that a bandit selects, with rows that accept alike."""
+  state, selected = bandit.init(), []
+  update, deepest = jax.jit(bandit.update), max(bandit.depths)
+  for accepted in rounds:
+    arm = bandit.select(jax.random.key(0), state)
+    selected.append(bandit.depths[int(arm)])
+    reached, passed = (
+      num_rows * jnp.float32(np.arange(deepest) < num)
+      for num in (selected[-1], min(accepted, selected[-1]))
+    )
+    levels = base.Levels(reached, passed)
+    state = update(state, arm, jnp.float32(0), levels=levels)
+  return selected
+
+
+# Accepted tokens that are many, few, none and many again.
+_ROUNDS = [
+  *np.random.default_rng(8).integers(3, 9, 60),
+  *np.random.default_rng(9).integers(0, 3, 40),
+  *np.zeros(40, int),
+  *np.random.default_rng(10).integers(0, 9, 60),
+]
+
+
+@pytest.mark.parametrize(
+  ('depths', 'initial', 'options'),
+  [
+    ((7, 1, 3, 5), None, {}),
+    ((1, 0, 8, 4), 0, {}),
+    ((0, 1, 3), 3, {'down': 0.0, 'up': 0.25}),
+    ((2,), 2, {}),
+  ],
+)
+def test_the_average_length_is_that_of_sglang(depths, initial, options):
+  """All lengths are selected; a twin that decides more often differs."""
+  named = {f'{name}_hysteresis': value for name, value in options.items()}
+  bandit = bandits.LengthEMA(len(depths), depths, initial, **named)
+  lengths = sorted(depths)
+  rank = len(depths) // 2 if initial is None else lengths.index(initial)
+  expected = _averaging(_ROUNDS, lengths, rank, **options)
+  assert _averaged(bandit, _ROUNDS) == expected
+  assert {*expected} == {*depths}
+  twin = dataclasses.replace(bandit, interval=4)
+  assert len(depths) == 1 or _averaged(twin, _ROUNDS) != expected
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    ((2, (1,)), 'depths must be different for each of 2 arms, got'),
+    ((2, (1, 1)), 'depths must be different for each of 2 arms, got'),
+    ((2, (1, -1)), 'depths must be >= 0'),
+    ((2, (1, 3), 2), 'initial must be one of the depths .* got 2'),
+    ((2, (1, 3), 3, 1.5), 'decay must lie in .* got 1.5'),
+    ((2, (1, 3), 3, 0.2, 0), 'interval must be >= 1, got 0'),
+    ((2, (1, 3), 3, 0.2, 5, -1), 'warmup must be >= 0, got -1'),
+  ],
+)
+def test_bad_arguments_of_the_average_length_raise(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    bandits.LengthEMA(*arguments)
 
 
 def test_halving_by_hand():

@@ -17,6 +17,7 @@ from specjax.bandits.forgetting import SlidingWindowUCB
 from specjax.bandits.goodput import Goodput
 from specjax.bandits.halving import PETC
 from specjax.bandits.halving import SequentialHalving
+from specjax.bandits.length_ema import LengthEMA
 from specjax.bandits.length_heuristic import LengthHeuristic
 from specjax.bandits.schedules import Fixed
 from specjax.bandits.schedules import RoundRobin
@@ -38,6 +39,7 @@ __all__ = [
   'Goodput',
   'Hedge',
   'KLUCB',
+  'LengthEMA',
   'LengthHeuristic',
   'LinUCB',
   'NormalHedge',
@@ -61,6 +63,7 @@ BANDITS: dict[str, type[base.Bandit]] = {
   'goodput': Goodput,
   'hedge': Hedge,
   'kl_ucb': KLUCB,
+  'length_ema': LengthEMA,
   'length_heuristic': LengthHeuristic,
   'lin_ucb': LinUCB,
   'normal_hedge': NormalHedge,
