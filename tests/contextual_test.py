@@ -1,5 +1,6 @@
 """The bandit `LinUCB`: its regressions, what it reads, and in the loop."""
 
+import dataclasses
 import functools
 
 import jax
@@ -12,6 +13,7 @@ from specjax import bandits
 from specjax import base
 from tests import arms
 from tests import sizes
+from tests import twins
 
 _MAX_MATCH = 3
 
@@ -31,10 +33,14 @@ def _one_hot(length):
   return np.eye(_MAX_MATCH + 1)[length]
 
 
-def test_arms_are_those_of_ridge_regressions():
+def _check_regressions(bandit):
   """Solves the regressions anew in every round, with float64."""
-  num_arms, rounds, alpha, ridge = 3, 60, 0.3, 0.5
-  bandit = bandits.LinUCB(num_arms, alpha, ridge, max_match=_MAX_MATCH)
+  num_arms, alpha, ridge, rounds = (
+    bandit.num_arms,
+    bandit.alpha,
+    bandit.ridge,
+    60,
+  )
   rng = np.random.default_rng(0)
   data = [([], []) for _ in range(num_arms)]
   weights = rng.uniform(size=(num_arms, bandit.num_features)) / 4
@@ -63,6 +69,49 @@ def test_arms_are_those_of_ridge_regressions():
     data[arm][1].append(reward)
     state = update(state, jnp.int32(arm), jnp.float32(reward))
   assert len(selected) == num_arms
+
+
+_BANDIT = bandits.LinUCB(3, 0.3, 0.5, max_match=_MAX_MATCH)
+
+
+def test_arms_are_those_of_ridge_regressions():
+  _check_regressions(_BANDIT)
+
+
+def _without_radius(key, state):
+  """Selects by the estimated loss only."""
+  return dataclasses.replace(_BANDIT, alpha=0.0).select(key, state)
+
+
+def _learning_rewards(state, arm, reward, /, **extra):
+  """Estimates rewards, of which the smallest is then selected."""
+  return _BANDIT.update(state, arm, 1 - reward, **extra)
+
+
+def _updating_all(state, arm, reward, /, **extra):
+  """Adds the round to the regressions of all arms."""
+  del arm, extra
+  return _BANDIT.update_all(state, jnp.full(_BANDIT.num_arms, reward))
+
+
+def _keeping_inverses(state, arm, reward, /, **extra):
+  """Never narrows the radius."""
+  new = _BANDIT.update(state, arm, reward, **extra)
+  return new._replace(inverse=state.inverse)
+
+
+@pytest.mark.parametrize(
+  'method',
+  [
+    {'select': _without_radius},
+    {'update': _learning_rewards},
+    {'update': _updating_all},
+    {'update': _keeping_inverses},
+  ],
+)
+def test_check_rejects_other_regressions(method):
+  with pytest.raises(AssertionError):
+    _check_regressions(twins.twin(_BANDIT, **method))
 
 
 def test_features_are_matches_of_live_rows_and_the_last_acceptance():

@@ -4,6 +4,8 @@ The oracle of the cache tests is the model itself, without a cache, on the whole
 text.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -263,11 +265,13 @@ _STOPS = {
 }
 
 
-@pytest.mark.parametrize('name', specjax.drafters.STOPS)
-def test_a_draft_stops_where_its_rule_says(name):
-  """Rules depend on probabilities before the temperature, and on the path."""
-  stop, expected = _STOPS[name]
-  assert isinstance(stop, specjax.drafters.STOPS[name])
+def check_stops(stop, expected):
+  """Compares where a rule ends the drafts of random trees.
+
+  Args:
+    stop: the rule.
+    expected: whether to stop, given probabilities and path as in `_STOPS`.
+  """
   vocab_size, rows = 4, 64
   topology = trees.prefix_tree((2, 2, 1))
   drafter = specjax.drafters.Autoregressive(
@@ -301,6 +305,61 @@ def test_a_draft_stops_where_its_rule_says(name):
       nodes[node] = is_drafted, tokens[node], (*path, probs[tokens[node]])
       assert valid[node] == is_drafted, (node, path)
   assert 0 < num_stopped
+
+
+@pytest.mark.parametrize('name', specjax.drafters.STOPS)
+def test_a_draft_stops_where_its_rule_says(name):
+  """Rules depend on probabilities before the temperature, and on the path."""
+  stop, expected = _STOPS[name]
+  assert isinstance(stop, specjax.drafters.STOPS[name])
+  check_stops(stop, expected)
+
+
+def after_temperature(position):
+  """Returns a position with probabilities at temperature 0.5."""
+  squared = position.raw_probs**2
+  return position._replace(raw_probs=squared / squared.sum(-1, keepdims=True))
+
+
+# By rule, with the fields that it has in `_STOPS`: a broken copy of it.
+_BROKEN_STOPS = {
+  'length': lambda rule, position: jnp.full_like(
+    position.path_probs, position.depth > rule.length, bool
+  ),
+  'margin': lambda rule, position: (
+    position.raw_probs.max(-1) - position.raw_probs.min(-1) < rule.alpha
+  ),
+  'path_probability': lambda rule, position: (
+    jnp.sqrt(position.path_probs) < rule.alpha
+  ),
+  'unsure': lambda rule, position: UNSURE(after_temperature(position)),
+  # Entropy in bits.
+  'unsure_log': lambda rule, position: (
+    jax.scipy.special.entr(position.raw_probs).sum(-1) / np.log(2) > rule.alpha
+  ),
+}
+
+
+@pytest.mark.parametrize('name', specjax.drafters.STOPS)
+def test_check_rejects_a_rule_that_stops_elsewhere(name):
+  stop, expected = _STOPS[name]
+  broken = twins.subclass(type(stop), __call__=_BROKEN_STOPS[name])
+  with pytest.raises(AssertionError):
+    check_stops(broken(**dataclasses.asdict(stop)), expected)
+
+
+@pytest.mark.parametrize(
+  ('alpha', 'stops'),
+  [
+    (0.9**2, lambda entropy: np.sqrt(entropy) > 0.9),
+    ((1 - 0.6) ** 2 / 0.2, lambda entropy: 1 - np.sqrt(0.2 * entropy) < 0.6),
+  ],
+  ids=['svip', 'adaedl'],
+)
+def test_rules_of_the_entropy_differ_in_the_unit_of_the_threshold(alpha, stops):
+  """Writes out SVIP with h = 0.9, and AdaEDL with gamma = 0.2, lambda = 0.6."""
+  rule = specjax.drafters.UnsureLog(alpha)
+  check_stops(rule, lambda probs, path: stops(-probs @ np.log(probs)))
 
 
 def test_drafts_of_all_lengths_share_a_program():

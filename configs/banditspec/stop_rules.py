@@ -6,8 +6,8 @@ python -m experiments.main --config=configs/banditspec/stop_rules.py \
 Arms draft up to eight tokens with `medium` and differ only in where they stop:
 nowhere, by the confidence of the draft, its margin, its entropy or the
 probability of the drafted path, or after two or four tokens. SVIP
-(arXiv:2411.18462) and AdaEDL (arXiv:2410.18351) with a fixed threshold stop
-where the square root of the entropy is large, as `unsure_log` does.
+(arXiv:2411.18462) and AdaEDL (arXiv:2410.18351) with a fixed threshold are
+`unsure_log` with other units of the threshold.
 """
 
 from configs.banditspec import drafters

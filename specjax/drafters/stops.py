@@ -37,6 +37,13 @@ class Unsure(base.StopRule):
 class UnsureLog(base.StopRule):
   """Stops where the entropy of the draft exceeds `alpha`.
 
+  This is also the rule of SVIP (Zhang et al. 2024, arXiv:2411.18462), which
+  stops where the square root of the entropy exceeds `h`, for `alpha = h**2`;
+  and that of AdaEDL (Agrawal et al. 2024, arXiv:2410.18351), which stops where
+  `1 - sqrt(gamma * entropy) < lambda`, for `alpha = (1 - lambda)**2 / gamma`.
+  Where AdaEDL adapts `lambda` to the acceptance rate, a bandit can select
+  among arms with several `alpha`, which share one program.
+
   Attributes:
     alpha: nats, at least 0.
   """
