@@ -19,7 +19,7 @@ from experiments.common import compare
 from experiments.common import workdirs
 from specjax import models
 from specjax.data import examples as examples_lib
-from specjax.models import adapters
+from specjax.models import flax_modules
 from specjax.models import config as config_lib
 from specjax.models import heads
 from specjax.models.huggingface import servers
@@ -107,7 +107,7 @@ def test_the_page_about_serving(tmp_path):
     d_ff=12,
   )
   config = heads.configure('eagle3', layer)
-  params = adapters.init_params(jax.random.key(0), config)
+  params = flax_modules.init_params(jax.random.key(0), config)
   head = models.Head(config, heads.head(config), params)
   _run('docs/serving.md', namespace := {})
   namespace['save_for_servers'](head, 'team/model', tmp_path)

@@ -15,6 +15,7 @@ from tokenizers import trainers
 from specjax.data import chat as chat_lib
 from specjax.data import prompt_format as prompt_format_lib
 from specjax.data import text_stream
+from specjax.data import token_texts as token_texts_lib
 from specjax.data import tokenizer_config
 
 # Number of differences of two vocabularies that an error lists.
@@ -211,6 +212,15 @@ class Tokenizer:
       raise ValueError(f'token must be in the vocabulary, got {token}.')
     return entry
 
+  def token_texts(self) -> dict[int, bytes | str]:
+    """Returns the bytes of each token, and the names of special tokens.
+
+    Unlike `spelling`, they are comparable between tokenizers: the token that
+    ends a response comes first and is called '<|end|>', whatever its name is.
+    """
+    end_text = {self.end_id: prompt_format_lib.END}
+    return end_text | token_texts_lib.read(self._core) | end_text
+
   def pieces(self, tokens: Iterable[int]) -> list[str]:
     """Returns one string per token; joined, they are `decode(tokens)`.
 
@@ -228,10 +238,15 @@ class Tokenizer:
     if not prompt_format_lib.has_markers(self._core):
       prompt_format_lib.write(self._core, self._format, folder)
 
+  def differences(self, other: 'Tokenizer') -> list[str]:
+    """Describes how the tokens of a text differ from another tokenizer's.
+
+    Formats of prompts may differ. The list is empty if the tokens are the same.
+    """
+    return _differences(self._core, other._core)
+
   def check_same(self, other: 'Tokenizer', names: str) -> None:
     """Raises unless another tokenizer encodes text with the same tokens.
-
-    Formats of prompts may differ.
 
     Args:
       other: the other tokenizer.
@@ -240,7 +255,7 @@ class Tokenizer:
     Raises:
       ValueError: they differ; the error lists the differences.
     """
-    differences = _differences(self._core, other._core)
+    differences = self.differences(other)
     if differences:
       raise ValueError(
         f'{names} must share a tokenizer, but theirs differ: '

@@ -34,7 +34,7 @@ from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import loading
 from specjax.models import sharding
-from specjax.models import wrappers
+from specjax.models import vocabularies
 from specjax.models.huggingface import hub
 from specjax.models.huggingface import published_heads
 
@@ -56,6 +56,7 @@ __all__ = [
 
 _SHIPPED = os.path.dirname(__file__)
 _TARGET = 'target.safetensors'
+_VOCABULARIES = ('shared', 'intersection')
 # Name of one file of a model that is split into several.
 _SPLIT_FILE = re.compile(r'-(\d{5})-of-\d{5}$')
 
@@ -75,7 +76,7 @@ class Model(NamedTuple):
 
 
 class Family(NamedTuple):
-  """A target model and its drafters, which share a tokenizer.
+  """A target model and its drafters, which draft tokens of its vocabulary.
 
   Attributes:
     tokenizer: encodes and decodes the texts of all models.
@@ -108,6 +109,7 @@ def load(
   dtype: jax.typing.DTypeLike | None = None,
   mesh: jax.sharding.Mesh | None = None,
   split_drafters: bool = True,
+  vocabulary: str = 'shared',
 ) -> Family:
   """Loads a family that comes with specjax, or one from a folder.
 
@@ -134,15 +136,17 @@ def load(
     split_drafters: whether drafters are also divided, if the mesh divides their
       attention heads. If false, each device holds the parameters of all
       drafters, and the KV caches of its own rows.
+    vocabulary: See `join`.
 
   Raises:
     ValueError: there is no such family, one of its files is missing or
       corrupt, two drafters have the same name, a folder of drafters holds
-      no drafter or other files, a drafter's tokenizer differs from the
-      target's, `dtype` is not a floating-point type, or the mesh does not
-      divide the target's attention heads.
+      no drafter or other files, a drafter's tokenizer does not fit the
+      target's, `dtype` is not a floating-point type, the mesh does not
+      divide the target's attention heads, or `vocabulary` is unknown.
   """
   _check_dtype(dtype)
+  _check_vocabulary(vocabulary)
   paths = _find_paths(os.fspath(family))
   target_path = paths.target
   if paths.package is not None:
@@ -155,7 +159,9 @@ def load(
       functools.partial(_load_embedding, target_path)
     )
   loaded_drafters = {
-    name: _load_any_drafter(name, path, target, dtype, load_embedding)
+    name: _load_any_drafter(
+      name, path, target, dtype, load_embedding, vocabulary
+    )
     for name, path in _drafter_paths(paths, drafters or {}).items()
   }
   prompts_file = os.path.join(paths.prompts, 'prompts.jsonl')
@@ -221,21 +227,27 @@ def on_mesh(
 def join(
   target: models.Checkpoint,
   drafters: Mapping[str, models.Checkpoint | models.Head],
+  *,
+  vocabulary: str = 'shared',
 ) -> Family:
-  """Returns a family of checkpoints that share a tokenizer.
-
-  Their vocabularies may differ in size, since models are padded differently.
+  """Returns a family of checkpoints.
 
   Args:
     target: the target model, from `models.load`.
     drafters: draft models, from `models.load`, and heads, from
       `models.load_head`; `decoder` takes their names.
+    vocabulary: which tokenizers draft models may have. With 'shared', they
+      share the target's tokenizer; their vocabularies may differ in size, since
+      models are padded differently. With 'intersection', a draft model with
+      another tokenizer drafts the tokens that both have: see
+      `vocabularies.intersect`.
 
   Raises:
     ValueError: a tokenizer is missing, a drafter's tokenizer differs from the
-      target's (the error lists the differences), or a head was trained for
-      another target.
+      target's (the error lists the differences) or has no token in common with
+      it, a head was trained for another target, or `vocabulary` is unknown.
   """
+  _check_vocabulary(vocabulary)
   tokenizer = _tokenizer('target', target)
   checked: dict[str, Model | models.Head] = {}
   for name, drafter in drafters.items():
@@ -243,7 +255,7 @@ def join(
       heads.check_target(name, drafter.config, target.config, target.params)
       checked[name] = drafter
     else:
-      checked[name] = _draft_model(name, drafter, target)
+      checked[name] = _draft_model(name, drafter, target, vocabulary)
   main = Model(target.config, target.model, target.params)
   return Family(tokenizer, main, _sort_by_size(checked), [])
 
@@ -410,16 +422,27 @@ def _adjacent_tokenizer(
 
 
 def _draft_model(
-  name: str, draft: models.Checkpoint, target: models.Checkpoint
+  name: str,
+  draft: models.Checkpoint,
+  target: models.Checkpoint,
+  vocabulary: str,
 ) -> Model:
-  """Returns a checkpoint as a draft model with the target's vocabulary size.
+  """Returns a checkpoint as a draft model with the target's vocabulary.
 
   Raises:
-    ValueError: it has no tokenizer, or another one than the target.
+    ValueError: it has no tokenizer, or one that does not fit the target's.
   """
   names = f'The target and the drafter {name!r}'
-  _tokenizer('target', target).check_same(_tokenizer(name, draft), names)
-  model = wrappers.resize_vocabulary(draft.model, target.model.vocab_size)
+  target_tokenizer = _tokenizer('target', target)
+  tokenizer = _tokenizer(name, draft)
+  size = target.model.vocab_size
+  if vocabulary == 'shared' or not target_tokenizer.differences(tokenizer):
+    target_tokenizer.check_same(tokenizer, names)
+    return Model(
+      draft.config, vocabularies.resize(draft.model, size), draft.params
+    )
+  texts, target_texts = tokenizer.token_texts(), target_tokenizer.token_texts()
+  model = vocabularies.intersect(draft.model, texts, target_texts, size, names)
   return Model(draft.config, model, draft.params)
 
 
@@ -457,6 +480,7 @@ def _load_any_drafter(
   target: models.Checkpoint,
   dtype: jax.typing.DTypeLike | None,
   load_embedding: Callable[[], base.Params] | None,
+  vocabulary: str,
 ) -> Model | models.Head:
   """Loads a drafter in any of the formats that `load` lists."""
   drafter: Model | models.Head | models.Checkpoint
@@ -477,7 +501,7 @@ def _load_any_drafter(
       f'or a GGUF file, got {path!r}.'
     )
   if isinstance(drafter, models.Checkpoint):
-    return _draft_model(name, drafter, target)
+    return _draft_model(name, drafter, target, vocabulary)
   return drafter
 
 
@@ -577,6 +601,14 @@ def _check_dtype(dtype: jax.typing.DTypeLike | None) -> None:
   if not is_valid:
     raise ValueError(
       f'dtype must be a floating-point type, such as bfloat16, got {dtype!r}.'
+    )
+
+
+def _check_vocabulary(vocabulary: str) -> None:
+  """Raises `ValueError` unless `vocabulary` is one that `join` takes."""
+  if vocabulary not in _VOCABULARIES:
+    raise ValueError(
+      f'vocabulary must be one of {_VOCABULARIES}, got {vocabulary!r}.'
     )
 
 

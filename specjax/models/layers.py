@@ -269,6 +269,17 @@ def _tied_logits_of_few_rows(weights: jax.Array, x: jax.Array) -> jax.Array:
   return logits.reshape(*x.shape[:2], -1)
 
 
+def take_logits(logits: jax.Array, rows: jax.Array) -> jax.Array:
+  """Returns `[B, T, V]` logits of tokens that have rows, -inf for the others.
+
+  Args:
+    logits: `[B, T, R]`, one for each row.
+    rows: `[V]` the row of each token, -1 for none.
+  """
+  row_logits = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
+  return jnp.where((rows >= 0)[None, None], row_logits, -jnp.inf)
+
+
 class TokenModel(nnx.Module):
   """Base class of models: the embedding table and, unless tied, the head."""
 
@@ -316,9 +327,7 @@ class TokenModel(nnx.Module):
     """
     if self.config.head_size is None:
       return logits
-    rows = self.head_rows[...]
-    row_logits = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
-    return jnp.where((rows >= 0)[None, None], row_logits, -jnp.inf)
+    return take_logits(logits, self.head_rows[...])
 
   def likeliest(
     self, logits: jax.Array, num: int

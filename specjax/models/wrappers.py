@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
@@ -100,79 +99,3 @@ class ModelWrapper(base.LanguageModel):
   def exit(self, num_layers: int) -> base.LanguageModel:
     """See `LanguageModel.exit`."""
     return self.model.exit(num_layers)
-
-
-@components.component
-class ResizedVocabulary(ModelWrapper):
-  """A model with a larger or smaller vocabulary than the wrapped model.
-
-  Additional tokens have probability 0, and the wrapped model reads its last
-  token in their place. The mass of removed tokens goes to the others.
-
-  Attributes:
-    model: the wrapped model.
-    vocab_size: `V`.
-  """
-
-  vocab_size: int = components.static()
-
-  def prefill(
-    self,
-    params: base.Params,
-    cache: base.Cache,
-    tokens: jax.Array,
-    lengths: jax.Array,
-  ) -> tuple[base.Cache, tuple[jax.Array, ...]]:
-    """See `LanguageModel.prefill`."""
-    return self.model.prefill(params, cache, self._known(tokens), lengths)
-
-  def extend(
-    self,
-    params: base.Params,
-    cache: base.Cache | None,
-    tokens: jax.Array,
-    *,
-    pending_kv: base.PendingKV | None = None,
-    positions: jax.Array | None = None,
-    mask: jax.Array | np.ndarray | None = None,
-  ) -> base.ModelOutput:
-    """See `LanguageModel.extend`."""
-    output = self.model.extend(
-      params,
-      cache,
-      self._known(tokens),
-      pending_kv=pending_kv,
-      positions=positions,
-      mask=mask,
-    )
-    num_added = max(0, self.vocab_size - self.model.vocab_size)
-    logits = jnp.pad(
-      output.logits[..., : self.vocab_size],
-      ((0, 0), (0, 0), (0, num_added)),
-      constant_values=-jnp.inf,
-    )
-    return output._replace(logits=logits)
-
-  def exit(self, num_layers: int) -> base.LanguageModel:
-    """See `LanguageModel.exit`."""
-    return ResizedVocabulary(self.model.exit(num_layers), self.vocab_size)
-
-  def _known(self, tokens: jax.Array) -> jax.Array:
-    """Returns the tokens that the wrapped model reads."""
-    return jnp.minimum(tokens, self.model.vocab_size - 1)
-
-
-def resize_vocabulary(
-  model: base.LanguageModel, vocab_size: int
-) -> base.LanguageModel:
-  """Returns the model, or a `ResizedVocabulary` if the sizes differ.
-
-  Models that share a tokenizer may pad their vocabularies to different sizes.
-
-  Args:
-    model: a model with the same tokens, except for padding.
-    vocab_size: `V` of the result.
-  """
-  if vocab_size == model.vocab_size:
-    return model
-  return ResizedVocabulary(model, vocab_size)

@@ -45,7 +45,9 @@ def require_close(
     tolerance: maximum difference of two entries.
     sentence: the required property, without a full stop.
   """
-  gap = np.abs(np.asarray(array, np.float64) - np.asarray(other, np.float64))
+  array, other = np.asarray(array, np.float64), np.asarray(other, np.float64)
+  is_equal = array == other  # They may be infinite.
+  gap = np.abs(np.where(is_equal, 0, array) - np.where(is_equal, 0, other))
   largest = gap.max(initial=0.0)  # NaN if an entry is NaN.
   require(
     largest <= tolerance, f'{sentence}; they differ by up to {largest:.2g}.'

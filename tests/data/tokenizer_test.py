@@ -212,3 +212,15 @@ def test_token_ids_may_be_arrays(tokenizer):
   tokens = np.array(tokenizer.encode_response('array'), np.int32)
   assert tokenizer.decode(tokens) == 'array'
   assert ''.join(tokenizer.pieces(tokens)) == 'array'
+
+
+def test_texts_of_tokens_are_bytes_and_names():
+  """They join to the text, also inside of characters."""
+  tokenizer = tokenizer_lib.train(['häuser und der mäuse'] * 5, 300)
+  texts = tokenizer.token_texts()
+  assert sorted(texts) == list(range(tokenizer.vocab_size))
+  names = {token for token, text in texts.items() if isinstance(text, str)}
+  assert {texts[token] for token in names} == set(_MARKERS)
+  for text in 'häuser und', '🙂 \n', 'x\0':
+    tokens = tokenizer.encode(text)
+    assert b''.join(texts[token] for token in tokens) == text.encode()

@@ -1,9 +1,12 @@
 """Tests families: the shipped ones, folders, and joined checkpoints."""
 
+import functools
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from specjax import families
@@ -146,6 +149,65 @@ def test_checkpoints_of_padded_vocabularies_decode_together(padding):
   assert sum(r.accepted.sum() for r in decoded['same']) > 20
 
 
+_TEXT = 'the year of the day, and the day of the year; the days of the years.'
+
+
+@functools.cache
+def _trained_checkpoint(vocab_size, seed=0):
+  """Returns a model that has learned a text, with a tokenizer of this size."""
+  tokenizer = tokenizer_lib.train([_TEXT] * 9, vocab_size)
+  config = config_lib.TransformerConfig(tokenizer.vocab_size, **toys.TINY)
+  model = adapters.language_model(config)
+  prompt, response = _TEXT.split('and ')
+  tokens = jnp.array([tokenizer.encode_example(prompt, response)[0]])
+  optimizer = optax.adam(0.02)
+
+  def loss(params):
+    logits = model.extend(params, None, tokens[:, :-1]).logits
+    return optax.softmax_cross_entropy_with_integer_labels(
+      logits, tokens[:, 1:]
+    ).mean()
+
+  def step(carry, _):
+    params, state = carry
+    updates, state = optimizer.update(jax.grad(loss)(params), state)
+    return (optax.apply_updates(params, updates), state), None
+
+  @jax.jit
+  def train(params):
+    start = params, optimizer.init(params)
+    return jax.lax.scan(step, start, length=100)[0][0]
+
+  params = flax_modules.init_params(jax.random.key(seed), config)
+  with jax.numpy_dtype_promotion('standard'):  # Adam mixes types.
+    params = train(params)
+  return models.Checkpoint(config, model, params, tokenizer)
+
+
+@pytest.mark.parametrize(
+  ('target_size', 'size'), tiers.cases([(280, 276), (272, 276)], (280, 276))
+)
+def test_checkpoints_of_other_tokenizers_draft_shared_tokens(target_size, size):
+  """Greedy texts equal the target's, and drafts are accepted."""
+  target = _trained_checkpoint(target_size)
+  joined = families.join(
+    target,
+    {'other': _trained_checkpoint(size), 'same': target},
+    vocabulary='intersection',
+  )
+  assert joined.drafters['same'].model is target.model
+  prompt = joined.tokenizer.encode_prompt(_TEXT.split('and ')[0])
+  plain, other = (
+    families.decoder(
+      joined, name, sampling=sampling_lib.Sampling(0.0), max_length=96
+    ).decode([prompt], 40)[0]
+    for name in (None, 'other')
+  )
+  assert other.tokens == plain.tokens
+  assert joined.tokenizer.decode(plain.tokens) == _TEXT.split('and ')[1]
+  assert other.accepted.sum() > 6
+
+
 def test_checkpoints_of_other_tokenizers_are_refused():
   target, other_checkpoint = (
     _checkpoint(0),
@@ -153,6 +215,8 @@ def test_checkpoints_of_other_tokenizers_are_refused():
   )
   with pytest.raises(ValueError, match="and the drafter 'b' must share a tok"):
     families.join(target, {'a': target, 'b': other_checkpoint})
+  with pytest.raises(ValueError, match=r"of \('shared', .*, got 'union'"):
+    families.join(target, {}, vocabulary='union')
   with pytest.raises(ValueError, match='a has no tokenizer.json'):
     families.join(target, {'a': target._replace(tokenizer=None)})
   with pytest.raises(ValueError, match='target has no tokenizer.json'):

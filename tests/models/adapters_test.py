@@ -7,20 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import base
-from specjax import models
-from specjax import sampling
-from specjax import trees
-from specjax import verifiers
 from specjax.contrib import encoder_decoder_config
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import flax_modules
 from specjax.models import heads
-from specjax.models import wrappers
-from specjax.testing import rounds
 from tests import tiers
-from tests.verifiers import exact
 
 
 @pytest.mark.parametrize(
@@ -129,66 +121,6 @@ def test_bfloat16_kernels_are_not_copied_to_float32():
   compiled = _one_token(jnp.bfloat16).lower().compile()
   in_float32 = 4 * _WIDE.d_model * _WIDE.d_ff
   assert compiled.memory_analysis().temp_size_in_bytes < in_float32
-
-
-class _Resized(exact.Case):
-  """A draft model of other tokens than the target's three."""
-
-  def __init__(self, size, **options):
-    super().__init__(**options)
-    object.__setattr__(self, 'size', size)
-
-  @functools.cached_property
-  def table(self):
-    """`[V, V]` float32, the draft's probabilities after each token."""
-    drafts = jnp.asarray(rounds.tables(self.size)[0])
-    model = wrappers.resize_vocabulary(
-      models.Markov(self.size), self.vocab_size
-    )
-    assert model.vocab_size == self.vocab_size
-    tokens = jnp.arange(self.vocab_size)[None]
-    logits = model.extend(drafts, model.init_cache(drafts, 1, 9), tokens).logits
-    return sampling.probabilities(logits[0], sampling.Sampling())
-
-  @functools.cached_property
-  def draft(self):
-    return rounds.normalize(np.asarray(self.table))
-
-  def tree(self, tokens, valid=None):
-    parent_tokens = jnp.append(tokens, rounds.ROOT)[
-      np.array(self.topology.parents)
-    ]
-    valid = jnp.asarray(self.is_valid) if valid is None else valid
-    return base.DraftTree(
-      tokens, self.topology, valid, self.table[parent_tokens]
-    )
-
-
-@pytest.mark.parametrize('num_tokens', [1, 2])
-@pytest.mark.parametrize('size', [2, 3, 5])
-def test_a_drafter_of_another_vocabulary_leaves_the_target_exact(
-  size, num_tokens
-):
-  """All drafts are enumerated, and the uniforms integrated."""
-  case = _Resized(size, topology=trees.chain(num_tokens))
-  np.testing.assert_allclose(case.draft.sum(1), 1)
-  if size < 3:
-    assert (case.draft[:, size:] == 0).all()  # Never drafted,
-    np.testing.assert_array_equal(case.draft[size], case.draft[size - 1])
-  else:
-    draft = rounds.normalize(rounds.tables(size)[0][:3, :3])
-    np.testing.assert_allclose(case.draft, draft, rtol=1e-5)
-  result = exact.integrate(
-    case, verifiers.resolve('maximal'), *exact.walk_cells(case)
-  )
-  np.testing.assert_allclose(result.probs, case.expected, atol=1e-5)
-
-
-def test_a_vocabulary_of_the_same_size_is_the_same_model():
-  model = models.Markov(3)
-  assert wrappers.resize_vocabulary(model, 3) is model
-  resized = wrappers.resize_vocabulary(model, 5)
-  assert wrappers.resize_vocabulary(model, 5) == resized != model
 
 
 def test_names_of_parameters_are_text():
