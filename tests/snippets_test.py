@@ -19,8 +19,8 @@ from experiments.common import compare
 from experiments.common import workdirs
 from specjax import models
 from specjax.data import examples as examples_lib
-from specjax.models import flax_modules
 from specjax.models import config as config_lib
+from specjax.models import flax_modules
 from specjax.models import heads
 from specjax.models.huggingface import servers
 from specjax.testing import toys
