@@ -17,6 +17,7 @@ from specjax.theory import picks
 from tests import oracles
 from tests import tiers
 from tests.oracles import candidates
+from tests.oracles import greedy_block
 
 DRAFT, TARGET = (rounds.normalize(table) for table in rounds.tables(3))
 
@@ -72,6 +73,37 @@ def test_no_rule_accepts_more_than_the_best(seed):
     assert accepted(num, 'block') >= accepted(num, 'otm') - 1e-6
   best = theory.best_accepted(target, draft, 1, 3)
   assert accepted(1, 'block') == pytest.approx(best, abs=1e-6)
+
+
+def test_selected_chains_have_their_distribution():
+  """Enumerates two chains of two tokens."""
+  probs = dict.fromkeys(itertools.product(range(3), repeat=2), 0.0)
+  chain_prob = lambda chain: DRAFT[0, chain[0]] * DRAFT[chain[0], chain[1]]
+  for pair in itertools.product(probs, repeat=2):
+    selected = greedy_block.select(TARGET, DRAFT, np.array(pair))
+    probs[tuple(selected)] += chain_prob(pair[0]) * chain_prob(pair[1])
+  for chain, prob, _ in greedy_block.prefixes(TARGET, DRAFT, 2, 2):
+    ours = sum(p for path, p in probs.items() if path[: len(chain)] == chain)
+    assert prob == pytest.approx(ours, abs=1e-12)
+
+
+def test_block_and_greedy_block_verification_are_one_rule_for_one_chain():
+  """For two chains, either may accept more, and neither the most."""
+  gains, gaps = [], []
+  for seed in range(6):
+    rng = np.random.default_rng(seed)
+    target, draft = rng.dirichlet(np.ones(3), size=(2, 3))
+    blocks = [
+      theory.acceptance_by_depth(target, draft, num, 2, 'block').sum()
+      for num in (1, 2)
+    ]
+    greedy = [greedy_block.accepted(target, draft, num, 2) for num in (1, 2)]
+    assert greedy[0] == pytest.approx(blocks[0], abs=1e-6)
+    best = theory.best_accepted(target, draft, 2, 2)
+    gains.append(greedy[1] - blocks[1])
+    gaps.append(best - max(greedy[1], blocks[1]))
+  assert min(gains) < -0.01 and max(gains) > 0.001
+  assert min(gaps) > -1e-6 and max(gaps) > 0.01
 
 
 def test_of_chains_of_one_token_the_best_is_the_optimal_transport():
