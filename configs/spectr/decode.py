@@ -5,10 +5,13 @@ python -m experiments.main --config=configs/spectr/decode.py \
 
 The measure is emitted tokens per target call (block efficiency). SpecTr's rule
 is `kseq`, and `maximal` with one draft. `block` verifies the path that `otm`
-would select as a block. Our small, medium and large, which are also the names
-in `configs/spectr/lm1b_97m.py`, correspond to the paper's drafters with 2M, 6M
-and 20M parameters. With `medium` and 8 tokens, 8 drafts with `kseq` emit 1.29 ±
-0.04 times as many tokens per round as one draft (1.40 times in the paper).
+would select as a block, and `traversal` the whole tree, from its leaves to the
+root. With `shared noise`, the text does not depend on the drafter, and the
+drafts of a position are different. Our small, medium and large, which are also
+the names in `configs/spectr/lm1b_97m.py`, correspond to the paper's drafters
+with 2M, 6M and 20M parameters. With `medium` and 8 tokens, 8 drafts with `kseq`
+emit 1.29 ± 0.04 times as many tokens per round as one draft (1.40 times in the
+paper).
 """
 
 import ml_collections
@@ -34,8 +37,9 @@ _VARIANTS = {
 }
 _VERIFIERS = {  # By the number of drafts.
   1: ('maximal', 'block'),
-  **dict.fromkeys((2, 4, 8), ('kseq', 'otm', 'block')),
+  **dict.fromkeys((2, 4, 8), ('kseq', 'otm', 'block', 'traversal')),
 }
+_SHARED_NOISE = 'shared noise'
 _VERIFIER = {False: 'maximal', True: 'kseq'}  # SpecTr's, as above.
 
 VARIANTS = tuple(_VARIANTS)
@@ -58,14 +62,11 @@ def get_config(which='mini'):
       'prompts': {'all': {'domains': variant['domains']}},
       **variant['fields'],
       'methods': tuple(
-        {
-          'arm': f'{drafter}:{drafts}x{length}/{verifier}',
-          'columns': _columns(drafter, length, drafts, verifier),
-        }
+        _method(drafter, length, drafts, verifier)
         for drafter in drafters
         for length in (4, 8)
         for drafts, verifiers in _VERIFIERS.items()
-        for verifier in verifiers
+        for verifier in (*verifiers, _SHARED_NOISE)
       ),
       'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
@@ -132,6 +133,19 @@ def get_config(which='mini'):
       ),
     }
   )
+
+
+def _method(drafter, length, drafts, verifier):
+  arm = f'{drafter}:{drafts}x{length}'
+  columns = _columns(drafter, length, drafts, verifier)
+  if verifier != _SHARED_NOISE:
+    return {'arm': f'{arm}/{verifier}', 'columns': columns}
+  return {
+    'arm': f'{arm}/greedy',
+    'label': f'{arm}, {verifier}',
+    'columns': columns,
+    'sampling': {'shared_noise': True},
+  }
 
 
 def _columns(drafter, length, drafts, verifier=''):

@@ -331,7 +331,9 @@ def test_columns_say_what_is_drafted(name):
   for method in parsed_methods:
     columns, (arm,) = method.columns, method.arms
     topology = getattr(trees, arm.tree.name)(*arm.tree.args)
-    assert columns['verifier'] == str(arm.verifier)
+    is_shared = method.sampling.shared_noise
+    verifier = 'shared noise' if is_shared else str(arm.verifier)
+    assert columns['verifier'] == verifier
     if name == 'prefix_trees':
       assert columns['nodes'] == topology.num_nodes
       if 'prefix' in columns['shape']:
