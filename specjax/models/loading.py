@@ -105,9 +105,9 @@ def load(
       of arrays are not supported, all of which are listed; or a repository
       cannot be fetched.
   """
-  folder = hub.local_path(path)
+  local_path = hub.local_path(path)
   with _error_context(path):
-    source = _open(folder)
+    source = _open(local_path)
     params = _params(source, dtype, mesh)
     params = fusion.fuse_on_gpu(source.config, params, mesh)
   model = adapters.language_model(source.config, dtype or _main_dtype(params))
@@ -130,11 +130,11 @@ def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
     ValueError: a file is missing or corrupt, or the architecture or some of its
       fields are not supported.
   """
-  path = hub.local_path(path, weights=False)
+  local_path = hub.local_path(path, weights=False)
   with _error_context(path):
-    if path.endswith('.gguf'):
-      return gguf.read(path).config
-    return architectures.read_config(_hf_config(path))
+    if local_path.endswith('.gguf'):
+      return gguf.read(local_path).config
+    return architectures.read_config(_hf_config(local_path))
 
 
 def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
@@ -203,15 +203,15 @@ def load_head(
     ValueError: a file is missing, truncated or corrupt, or it is not a head
       of a known kind for this target.
   """
-  path = hub.local_path(path)
+  folder = hub.local_path(path)
   with _error_context(path):
     config, params = published_heads.read(
-      _hf_config(path),
-      shards.load(path, *published_heads.FILES),
+      _hf_config(folder),
+      shards.load(folder, *published_heads.FILES),
       target.config,
       target.params,
     )
-    heads.check_target(path, config, target.config, target.params)
+    heads.check_target(str(path), config, target.config, target.params)
   dtype = dtype or _main_dtype(target.params)
   own_params = heads.own_params(config, params)
   params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own_params)
@@ -238,9 +238,9 @@ def embedding(path: str | os.PathLike[str]) -> base.Params:
   Args:
     path: See `load`.
   """
-  folder = hub.local_path(path)
+  local_path = hub.local_path(path)
   with _error_context(path):
-    checkpoint = _open(folder)
+    checkpoint = _open(local_path)
     table = weights.embedding(checkpoint.model_type, checkpoint.tensors)
   return {'embedding': {'embedding': table}}
 

@@ -66,7 +66,7 @@ FIELDS = ('medusa_num_heads', 'speculators_model_type')
 # A reduced vocabulary: row `j` of the head is for the token `j + d2t[j]`.
 _TO_TARGET, _IS_DRAFTED = 'd2t', 't2d'
 _OUTPUT = 'lm_head.weight'
-_LAYER_IDS = 'eagle_aux_hidden_state_layer_ids'
+_LAYER_IDS = servers.LAYER_IDS
 # The same of DFlash: inputs of layers, or their outputs.
 _INPUT_IDS, _OUTPUT_IDS = 'aux_hidden_state_layer_ids', 'target_layer_ids'
 # Arrays of DSpark's confidence head, which decides how many tokens a server
@@ -202,7 +202,7 @@ def write(
     hf_name: np.asarray(_transpose(name, leaves[name]))
     for hf_name, (name, _) in _names(config, layout).items()
   }
-  if 'head_rows' in params:
+  if 'head_rows' in params and (reader is None or reader.has_draft_vocab):
     rows = np.asarray(params['head_rows'])
     drafted = cutting.head_tokens(rows)
     arrays[_TO_TARGET] = drafted.astype(np.int64) - np.arange(len(drafted))

@@ -16,7 +16,8 @@ from specjax import registry
 from specjax.models import head_config
 from specjax.models import heads
 
-_LAYER_IDS = 'eagle_aux_hidden_state_layer_ids'
+# Field of the layers of the target that a head reads.
+LAYER_IDS = 'eagle_aux_hidden_state_layer_ids'
 _BIASES = ('qkv_bias', 'out_bias', 'mlp_bias')
 # EAGLE-3's servers concatenate this number of hidden states.
 _NUM_TAPS = 3
@@ -35,6 +36,8 @@ class Reader(NamedTuple):
       target's layers, as `heads.default_taps` does.
     outputs_count: whether layer ids count outputs of layers, in `eagle_config`.
     adds_bias: whether the projection always has a bias.
+    has_draft_vocab: whether the head may have a reduced vocabulary; otherwise,
+      the server uses the target's whole output head.
   """
 
   architecture: str
@@ -43,6 +46,7 @@ class Reader(NamedTuple):
   has_default_taps: bool = False
   outputs_count: bool = False
   adds_bias: bool = False
+  has_draft_vocab: bool = True
 
 
 SERVERS: dict[str, dict[str, Reader]] = {
@@ -54,11 +58,16 @@ SERVERS: dict[str, dict[str, Reader]] = {
     ),
   },
   'sglang': {
-    'eagle': Reader('LlamaForCausalLMEagle', options=('bias',), adds_bias=True),
+    'eagle': Reader(
+      'LlamaForCausalLMEagle',
+      options=('bias',),
+      adds_bias=True,
+      has_draft_vocab=False,
+    ),
     'eagle3': Reader('LlamaForCausalLMEagle3', outputs_count=True),
   },
   'vllm': {
-    'eagle': Reader('LlamaForCausalLM'),
+    'eagle': Reader('LlamaForCausalLM', has_draft_vocab=False),
     'eagle3': Reader(
       'Eagle3DraftModel',
       options=(
@@ -167,16 +176,14 @@ def complete(
   if reader.outputs_count:
     fields['eagle_config'] = {
       'use_aux_hidden_state': True,
-      _LAYER_IDS: [tap - 1 for tap in config.taps],
+      LAYER_IDS: [tap - 1 for tap in config.taps],
     }
-  if config.kind == 'eagle':
-    # These servers use the target's whole output head.
+  if not reader.has_draft_vocab:
     fields.pop('draft_vocab_size', None)
-    arrays = {k: v for k, v in arrays.items() if k not in ('d2t', 't2d')}
-    if reader.adds_bias and 'fc.bias' not in arrays:
-      weight = arrays['fc.weight']
-      arrays['fc.bias'] = np.zeros(weight.shape[0], weight.dtype)
-      fields['bias'] = True
+  if reader.adds_bias and 'fc.bias' not in arrays:
+    weight = arrays['fc.weight']
+    arrays = {**arrays, 'fc.bias': np.zeros(weight.shape[0], weight.dtype)}
+    fields['bias'] = True
   return fields, dict(arrays)
 
 
