@@ -17,6 +17,7 @@ import pytest
 from experiments import main
 from experiments.common import compare
 from experiments.common import workdirs
+from specjax import families
 from specjax import models
 from specjax.data import examples as examples_lib
 from specjax.models import config as config_lib
@@ -91,8 +92,14 @@ def test_the_page_about_models(tmp_path):
   namespace = _run('docs/models.md', {})
   namespace['export'](tmp_path)
   _, decoder = namespace['load_pair'](tmp_path, tmp_path)
-  (result,) = decoder.decode([[1, 2, 3]], 8)
-  assert len(result.tokens) == 8
+  (tmp_path / 'bytes').mkdir()
+  toys.write_family(tmp_path / 'bytes', {}, tokenizer=toys.chat_tokenizer())
+  family = families.load(tmp_path / 'bytes')
+  text = family.tokenizer, family.tokenizer.stop_tokens
+  models.save(models.Checkpoint(*family.target, *text), tmp_path / 'other')
+  _, other_decoder = namespace['load_other'](tmp_path, tmp_path / 'other')
+  results = [d.decode([[1, 2, 3]], 8)[0] for d in (decoder, other_decoder)]
+  assert [len(result.tokens) for result in results] == [8, 8]
 
 
 def test_the_page_about_serving(tmp_path):

@@ -141,6 +141,7 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
     chat = ml_collections.config_dict.placeholder(bool)
     added |= {'chat': chat, 'system': '', 'dtype': '', 'drafters': ''}
     added['mesh'] = {'data': 1, 'model': 1, 'split_drafters': True}
+    added['vocabulary'] = 'shared'
     added['imports'] = ()
   for field, value in added.items():
     if field not in config:

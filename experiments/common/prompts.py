@@ -109,15 +109,17 @@ def load_family(config: Any) -> families.Family:
   Args:
     config: may have these fields: `chat`, whether prompts use the family's chat
       template (by default if there is one); `system`, a system prompt;
-      `drafters`, paths of further drafters by name; `dtype`, the type of the
-      models' computations, such as 'bfloat16' ('' for the type of their files);
-      `mesh`, the numbers of devices that divide a batch's rows (`data`) and a
-      model's heads (`model`); and `sources`, see `check_sources`.
+      `drafters`, paths of further drafters by name; `vocabulary`, whether
+      drafters may have other tokenizers, see `families.join`; `dtype`, the type
+      of the models' computations, such as 'bfloat16' ('' for the type of their
+      files); `mesh`, the numbers of devices that divide a batch's rows (`data`)
+      and a model's heads (`model`); and `sources`, see `check_sources`.
   """
   check_sources(config)
   options = dict(config.get('mesh') or {})
   options['dtype'] = config.get('dtype') or None
   options['drafters'] = drafter_paths(config)
+  options['vocabulary'] = config.get('vocabulary', 'shared')
   sizes = options.pop('data', 1), options.pop('model', 1)
   if sizes != (1, 1):
     options['mesh'] = meshes.make(*sizes)

@@ -228,11 +228,6 @@ def intersect(
   read as the token that ends a response. Thus one token is read per token of
   the target: KV caches have the target's lengths, and nothing is encoded again.
 
-  String-level exact match (SLEM; Section 3 of the paper) instead decodes the
-  text and encodes it with the other tokenizer, in each round. Tokenizers run on
-  the host, and the number of tokens changes, so SLEM does not fit a compiled
-  decode loop.
-
   Args:
     model: the draft model.
     texts: texts of its tokens, from `Tokenizer.token_texts`. Of tokens with

@@ -15,6 +15,7 @@ from specjax import sampling
 from specjax import testing
 from specjax import trees
 from specjax import verifiers
+from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import vocabularies
 from specjax.testing import distributions
@@ -223,6 +224,28 @@ def test_tokens_with_equal_texts_are_shared(size, target_size):
     for token in range(target_size)
   ]
   assert (max(lengths) > 0) == (target_size == _LARGE)
+
+
+def test_duplicates_and_padding_are_never_drafted():
+  """Special tokens are read as the end, unless they have the same name."""
+  end = prompt_format.END
+  texts = {0: end, 1: b'a', 2: b'ba', 3: '<s>', 4: 'a'}
+  target_texts = {5: end, 0: b'cba', 1: b'ba', 2: 'a', 3: '<user>', 4: b'ba'}
+  model = vocabularies.intersect(
+    models.Markov(5), texts, target_texts, 7, 'They'
+  )
+  assert model.translation == vocabularies.Translation(
+    inputs=(2, 2, 4, 0, 2, 0, 0), outputs=(-1, 2, 4, -1, -1, 0, -1)
+  )
+
+
+def test_vocabularies_without_common_tokens_raise():
+  end = prompt_format.END
+  error = 'They must share tokens other than special ones, but their 3 and 2 t'
+  with pytest.raises(ValueError, match=error):
+    vocabularies.intersect(
+      models.Markov(2), {0: end, 1: b'a'}, {0: b'b', 1: end, 2: 'a'}, 3, 'They'
+    )
 
 
 def _bigrams(vocab_size, count):
