@@ -643,6 +643,17 @@ def _chat(folder, tmp_path_factory):
   return chat
 
 
+def test_drafters_may_have_other_tokenizers(folder, chat):
+  config = _config(folder, drafters={'other': str(chat)})
+  with pytest.raises(ValueError, match="the drafter 'other' must share a tok"):
+    prompts.load_family(config)
+  config.vocabulary = 'intersection'
+  drafters = prompts.load_family(config).drafters
+  assert (
+    drafters['other'].model.vocab_size == drafters['small'].model.vocab_size
+  )
+
+
 def test_a_conversation_is_one_text(chat, tmp_path):
   """Compares token counts with greedy decoding of a `Conversation`."""
   prompt_fields = {'domains': ('qa', 'math_sum'), 'turns': 2, 'per_domain': 4}
