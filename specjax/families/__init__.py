@@ -1,4 +1,4 @@
-"""Families: a target model and its drafters, which share a tokenizer.
+"""Families: a target model and its drafters, by default with one tokenizer.
 
 Families come with the package, are fetched, or are folders of the user.
 """
