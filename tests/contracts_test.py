@@ -489,6 +489,11 @@ BROKEN = {
   ('drafter', 'commit must keep'): lambda drafter_class: twins.subclass(
     drafter_class, commit=lambda self, state, proposal, *args: (proposal, 1)
   ),
+  ('drafter', 'observe must keep'): lambda drafter_class: twins.subclass(
+    drafter_class,
+    num_likeliest=1,
+    observe=lambda self, state, scored, rows: scored.likeliest,
+  ),
   ('drafter', 'must implement estimate'): lambda drafter_class: twins.subclass(
     drafter_class, can_estimate=False
   ),
