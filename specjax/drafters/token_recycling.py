@@ -31,9 +31,9 @@ class TokenRecycling(base.Drafter):
 
   Rows begin with the table in the parameters, `[V, num_successors]` int32 with
   -1 for unknown successors, or with an empty one if the parameters are None.
-  The paper carries one table over from prompt to prompt; here it is a state of
-  the row, which depends on no other prompt. The target's logits on the prompt
-  are not recycled, as in the authors' code.
+  In the authors' code, one table serves one prompt after the other; here each
+  row has its own, so that it depends on no other prompt. The target's logits on
+  the prompt itself are recycled in neither.
 
   Attributes:
     topology: the tree to draft, at least one node. That of the paper has 80
@@ -84,10 +84,10 @@ class TokenRecycling(base.Drafter):
     shape = self.vocab_size, self.num_successors
     if params is None:
       table = jnp.full(shape, _UNKNOWN, jnp.int32)
-    elif jnp.shape(params) != shape:
+    elif (given := getattr(params, 'shape', None)) != shape:
       raise ValueError(
         'The parameters of token_recycling must be None or a table of shape '
-        f'{shape}, got one of shape {jnp.shape(params)}.'
+        f'{shape}, got {type(params).__name__} of shape {given}.'
       )
     else:
       table = jnp.asarray(params, jnp.int32)
