@@ -57,6 +57,7 @@ _RUNS = {
   'spectr.latency': ('spectr/latency',),
   'theory.chains': ('theory/chains',),
   'theory.diagnose': ('theory/diagnose',),
+  'theory.draft_temperature': ('theory/draft_temperature',),
   'theory.improvement': ('theory/batch_improvement',),
   'theory.ledger': ('theory/ledger',),
   'theory.pareto': ('theory/pareto',),

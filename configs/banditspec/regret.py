@@ -1,4 +1,4 @@
-r"""Regret of bandits on simulated arms: BanditSpec's Theorems 4.3 and 5.3.
+r"""Regret of bandits on simulated arms: theorems of BanditSpec and MetaSD.
 
 python -m experiments.main --config=configs/banditspec/regret.py \
     --workdir=runs/banditspec_regret
@@ -61,6 +61,19 @@ _VARIANTS = {
       'value': 'regret',
     },
   },
+  'theorem_7': {
+    'bandits': ('ucb1(beta=1.0)', 'ucb1(beta=0.6)', 'ucb1', 'uniform'),
+    'environments': {'stationary': _ENVIRONMENTS['stationary']},
+    'draft_length': _LENGTH,
+    'lengths': (200, 600, 2000, 6000),
+    'trace_rounds': 0,
+    'traced': (),
+    'pulls': (),
+    'columns': (
+      *('bandit', 'tokens', 'regret', 'regret_error'),
+      *('bound', 'reward_regret', 'predicted'),
+    ),
+  },
   'table_1': {
     'bandits': (
       'uniform',
@@ -96,7 +109,7 @@ SMOKE = {'bandits': 2, 'lengths': (60,), 'trace_rounds': 20}
 
 
 def get_config(which='theorems'):
-  """Returns the config for 'theorems', or for the arms of 'table_1'."""
+  """Returns the config for a variant; 'theorem_7' is that of MetaSD."""
   return ml_collections.ConfigDict(
     {
       'experiment': 'banditspec.regret',

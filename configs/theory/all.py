@@ -16,6 +16,10 @@ _RUNS = {
   'theory/chains': suite.Run(small={'num_models': 2}),
   'theory/diagnose': suite.Run(small=_FEW),
   'theory/diagnose:smollm2': suite.Run(_DATA, small=_FEW),
+  'theory/draft_temperature': suite.Run(small={'prompts_per_domain': 1}),
+  'theory/draft_temperature:smollm2': suite.Run(
+    _DATA, small={'prompts_per_domain': 1}
+  ),
   'theory/ledger': suite.Run(small={'prompts_per_domain': 2}),
   'theory/ledger:smollm2': suite.Run(
     {**_DATA, 'prompts_per_domain': 8}, small={'prompts_per_domain': 1}

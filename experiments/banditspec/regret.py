@@ -1,6 +1,7 @@
-"""Compares bandits' regret on simulated arms with its bounds (BanditSpec).
+"""Compares bandits' regret on simulated arms with its bounds.
 
-It also counts how often each arm, and the currently best one, are selected.
+The bounds are those of BanditSpec, and of MetaSD for UCB1. It also counts how
+often each arm, and the currently best one, are selected.
 """
 
 from typing import Any
@@ -165,7 +166,29 @@ def _regret(
     'best_rounds': best_rounds,
     'block_efficiency': efficiency,
     'block_efficiency_error': error,
-  }
+  } | _reward_regret(unit, arms, runs, tokens)
+
+
+def _reward_regret(
+  unit: dict[str, Any],
+  arms: simulated_arms.Environment,
+  runs: simulated_arms.Runs,
+  tokens: int,
+) -> dict[str, float]:
+  """Returns the regret of rewards, and that of rounds which follows from it.
+
+  Lemma 8 of MetaSD has a range, whose center is given; only stationary arms.
+  """
+  if not _is_stationary(unit):
+    return {}
+  length, means = unit['draft_length'], np.asarray(arms.means(0), np.float64)
+  lost = runs.pulls(tokens).mean(0) @ (means.max() - means) / length
+  low, high = regret_lib.rounds_of_reward_regret(lost, means.max(), length)
+  return {'reward_regret': float(lost), 'predicted': (low + high) / 2}
+
+
+def _is_stationary(unit: dict[str, Any]) -> bool:
+  return unit['arms'].startswith('truncated_geometric')
 
 
 def _bound(
@@ -174,14 +197,18 @@ def _bound(
   tokens: int,
   best_rounds: float,
 ) -> float | None:
-  """Returns the paper's bound, for its two bandits and where it holds."""
+  """Returns the bound of a bandit, where the papers prove one."""
   call = calls.parse(unit['bandit'], 'bandits')
   length = unit['draft_length']
-  stationary = unit['arms'].startswith('truncated_geometric')
-  if call.name == 'ucb_spec' and stationary:
+  if call.name in ('ucb_spec', 'ucb1') and _is_stationary(unit):
     options = components.bind(bandits.BANDITS[call.name], call, 'bandits')
     means = np.asarray(arms.means(0))
-    return regret_lib.ucb_upper_bound(means, length, tokens, **options)
+    if call.name == 'ucb_spec':
+      return regret_lib.ucb_upper_bound(means, length, tokens, **options)
+    # Theorem 7 of MetaSD has no bound for less exploration.
+    if options.get('beta', 0) > 0.5:
+      rewards = (means - 1) / length
+      return regret_lib.ucb1_upper_bound(rewards, tokens, **options)
   if call.name == 'exp3_spec':
     return regret_lib.exp3_upper_bound(
       arms.num_arms, length, tokens, best_rounds

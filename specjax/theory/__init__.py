@@ -16,11 +16,14 @@ from specjax.theory.improvement import batch_improvement
 from specjax.theory.rejections import batch_expected_rejections
 from specjax.theory.rejections import expected_rejections
 from specjax.theory.simulation import simulate
+from specjax.theory.temperatures import TemperatureSums
+from specjax.theory.temperatures import temperature_sums
 
 __all__ = [
   'RULES',
   'Diagnosis',
   'Ledger',
+  'TemperatureSums',
   'acceptance_by_depth',
   'batch_expected_rejections',
   'batch_improvement',
@@ -34,4 +37,5 @@ __all__ = [
   'pareto',
   'regret',
   'simulate',
+  'temperature_sums',
 ]

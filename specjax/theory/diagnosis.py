@@ -136,6 +136,13 @@ def next_probs(
   sampling: sampling_lib.Sampling,
 ) -> jax.Array:
   """Returns `[S, V]`, a model's distribution after each token of `[S]`."""
-  cache = model.init_cache(params, 1, 1)
-  logits = model.extend(params, cache, tokens[None]).logits[0]
+  logits = next_logits(model, params, tokens)
   return sampling_lib.probabilities(logits, sampling)
+
+
+def next_logits(
+  model: base.LanguageModel, params: base.Params, tokens: jax.Array
+) -> jax.Array:
+  """Returns `[S, V]`, a model's logits after each token of `[S]`."""
+  cache = model.init_cache(params, 1, 1)
+  return model.extend(params, cache, tokens[None]).logits[0]

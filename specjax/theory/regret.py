@@ -2,14 +2,16 @@
 
 The regret is the expected number of rounds minus that of the best single arm.
 
-BanditSpec (Hou et al. 2025), Theorems 4.3 and 5.3. A round emits between 1 and
-`L + 1` tokens; the number of emitted tokens excludes the prompt.
+BanditSpec (Hou et al. 2025), Theorems 4.3 and 5.3; MetaSD (Kim et al. 2026),
+Theorem 7 and Lemmas 8 and 14. A round emits between 1 and `L + 1` tokens; the
+number of emitted tokens excludes the prompt.
 """
 
 from collections.abc import Sequence
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from specjax import checks
 
@@ -62,6 +64,103 @@ def exp3_upper_bound(
       2 * draft_length * scale + math.sqrt(best_rounds * scale),
     )
   )
+
+
+def ucb1_pulls_bound(
+  gap: float, num_rounds: float, beta: float, num_terms: int = 1
+) -> float:
+  """Returns how often UCB1 selects a suboptimal arm at most, in expectation.
+
+  MetaSD, Theorem 7 and equation (48), for independent rewards.
+
+  Args:
+    gap: mean reward of the best arm minus that of this arm, in (0, 1].
+    num_rounds: number of rounds, at least 1.
+    beta: exploration factor of `bandits.UCB1`, above 1/2.
+    num_terms: a reward is the mean of this many independent terms in [0, 1], as
+      in Theorem 2. The factor of the bandit is `beta / sqrt(num_terms)`.
+  """
+  checks.check_range('gap', gap, 1e-12, 1)
+  checks.check_range('num_rounds', num_rounds, 1)
+  checks.check_range('num_terms', num_terms, 1)
+  if not 0.5 < beta < math.inf:
+    raise ValueError(f'beta must lie in (0.5, inf), got {beta}.')
+  factor = 2 * beta**2
+  tail = ((factor + 0.5) / (factor - 0.5)) ** 2 * 4 / math.log(factor + 0.5)
+  pulls = 4 * factor * math.log(num_rounds) / (num_terms * gap**2)
+  return pulls + 1 + tail
+
+
+def ucb1_upper_bound(
+  rewards: Sequence[float], num_tokens: float, beta: float, num_terms: int = 1
+) -> float:
+  """Returns the upper bound of UCB1 (MetaSD, Theorem 7 and Lemma 13).
+
+  Each selection of a suboptimal arm costs at most one round, and there are at
+  most as many rounds as tokens.
+
+  Args:
+    rewards: mean reward of each arm, in [0, 1]. The arm with the highest mean
+      must emit the most tokens per round.
+    num_tokens: expected number of emitted tokens, at least 1. It may be random
+      (Theorem 6), as the bound is concave.
+    beta: See `ucb1_pulls_bound`.
+    num_terms: See `ucb1_pulls_bound`.
+  """
+  values = np.asarray(rewards, np.float64)
+  checks.check_range('rewards', values, 0, 1)
+  gaps = values.max() - values
+  bounds = [
+    ucb1_pulls_bound(gap, num_tokens, beta, num_terms) for gap in gaps[gaps > 0]
+  ]
+  return float(sum(bounds))
+
+
+def rounds_of_reward_regret(
+  reward_regret: float, best_tokens: float, draft_length: int
+) -> tuple[float, float]:
+  """Returns the range of the stopping-time regret, given that of rewards.
+
+  MetaSD, Lemma 8, for the reward BE, the share of `L` draft tokens that are
+  accepted. The printed equation (19) lacks the factor `best_tokens`: by Wald's
+  identity, the rewards lost in a run's rounds are `(best_tokens regret + o) /
+  L`. There, `o` is how many more tokens past the end the best arm emits in its
+  last round than the run does, between `-L` and `L`.
+
+  Args:
+    reward_regret: expected sum, over the rounds of a run, of the mean reward of
+      the best arm minus that of the selected arm.
+    best_tokens: mean emitted tokens per round of the best arm.
+    draft_length: `L`.
+  """
+  checks.check_range('draft_length', draft_length, 1)
+  checks.check_range('best_tokens', best_tokens, 1, draft_length + 1)
+  return (
+    draft_length * (reward_regret - 1) / best_tokens,
+    draft_length * (reward_regret + 1) / best_tokens,
+  )
+
+
+def length_distribution(end_probs: npt.ArrayLike) -> np.ndarray:
+  """Returns `[T]` probabilities that a text has 1, ..., T tokens.
+
+  MetaSD, Lemma 14. The texts go on forever: they are sampled from the target
+  without the end-of-sequence token. Both the bounds of this module and the
+  expected number of rounds depend on the length (Theorem 6).
+
+  Args:
+    end_probs: `[n, T]` the target's probabilities of the end-of-sequence token
+      as token 1, ..., T of each text.
+  """
+  probs = np.asarray(end_probs, np.float64)
+  if probs.ndim != 2 or not probs.size:
+    raise ValueError(
+      f'end_probs must have texts and tokens, got shape {probs.shape}.'
+    )
+  checks.check_range('end_probs', probs, 0, 1)
+  going = np.cumprod(1 - probs, axis=1)
+  reached = np.concatenate([np.ones_like(going[:, :1]), going[:, :-1]], axis=1)
+  return (reached * probs).mean(axis=0)
 
 
 def _means(means: Sequence[float]) -> np.ndarray:

@@ -437,6 +437,45 @@ def test_the_ledger_tells_rules_apart(family, tmp_path):
   assert _plot_names(tmp_path) == ['bias', 'over_best']
 
 
+# Temperatures of the draft model.
+
+_TEMPERATURES = toy.SIZES | {
+  'methods': tuple(
+    {
+      'arm': 'small:2/maximal',
+      'sampling': {'temperature': temperature},
+      'columns': {'drafter': 'small', 'target_temperature': temperature},
+    }
+    for temperature in (0.5, 1.0)
+  ),
+  'temperatures': (0.0, 0.5, 1.0),
+  'max_new_tokens': 16,
+}
+
+
+def test_acceptance_by_the_temperature_of_the_draft(family, tmp_path):
+  """Compares temperatures with the target's, and with the best of each token.
+
+  The toys differ little, so that the target's temperature is the best.
+  """
+  rows = toy.run(_load('draft_temperature', _TEMPERATURES, family), tmp_path)
+  assert len(rows) == 8
+  by_temperature = [row for row in rows if 'part' not in row]
+  for temperature in (0.5, 1.0):
+    here = [r for r in rows if r['target_temperature'] == temperature]
+    *members, best = here
+    assert sum(row['best_share'] for row in members) == pytest.approx(1)
+    (same,) = (r for r in members if r['draft_temperature'] == temperature)
+    assert same['gain'] == same['gain_error'] == 0
+    assert same['acceptance'] == max(r['acceptance'] for r in members)
+    for row in members:
+      gap = row['acceptance'] - same['acceptance']
+      assert row['gain'] == pytest.approx(gap, abs=1e-6)
+      assert row['acceptance'] <= best['acceptance'] + 1e-6 < 1
+  assert len(by_temperature) == 6
+  assert _plot_names(tmp_path) == ['acceptance']
+
+
 # Theory meets practice.
 
 _PRACTICE = toy.SIZES | {
@@ -562,6 +601,12 @@ def test_acceptance_is_by_depth_and_rank():
       r'methods\[1\] must differ',
     ),
     ('practice', {'repeats': 0}, 'repeats must be >= 1'),
+    (
+      'draft_temperature',
+      {'temperatures': (0.0, 1.0)},
+      'temperatures must contain that of methods.0., 0.6',
+    ),
+    ('draft_temperature', {'temperatures': (-1.0,)}, 'temperatures must be'),
     ('ledger', {'methods': ('none',)}, "methods.0. must draft a chain.*'none'"),
     ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
     ('ledger', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),
