@@ -192,6 +192,19 @@ def test_greedy_tokens_are_those_of_plain_decoding(name):
 
 
 @pytest.mark.slow
+def test_tokens_by_shared_noise_are_those_of_plain_decoding():
+  """Draws with the noise that each position has for the target as well."""
+  shared = sampling_lib.Sampling(shared_noise=True)
+  names = 'eagle tree', 'medusa tree', 'block tree'
+  results = _decoder(names, shared).decode(_PROMPTS, 24, seed=4)
+  plain = _decoder(['none'], shared).decode(_PROMPTS, 24, seed=4)
+  assert arms.tokens(results) == arms.tokens(plain)
+  pulls = sum(result.pulls for result in results)
+  accepted = sum(result.accepted.sum() for result in results)
+  assert (pulls > 0).all() and accepted > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('target_dtype', 'head_dtype'),
   [('float32', 'bfloat16'), ('bfloat16', 'float32')],
