@@ -165,6 +165,17 @@ def _eagle3_shapes(config, prefix):
   }
 
 
+def _norm_shapes(config, layer):
+  """Returns the shapes of the norms before the projection, if there are any."""
+  size = layer['target_hidden_size']
+  shapes = {}
+  if config.get('norm_before_fc', False):
+    shapes['input_norm.weight'] = (3 * size,)
+  if config.get('fc_norm', False):
+    shapes |= {f'fc_norm.{i}.weight': (size,) for i in range(3)}
+  return shapes
+
+
 def _check(arrays, shapes, ignored=()):
   """Raises `KeyError` unless the arrays are those of the server's modules."""
   found = {k: v.shape for k, v in arrays.items() if k not in ignored}
@@ -222,13 +233,7 @@ def _vllm_eagle3(folder, target):
   assert layer['num_hidden_layers'] == 1 and layer['vocab_size'] == len(
     target.embedding
   )
-  size = 3 * layer['target_hidden_size']
-  shapes = _eagle3_shapes(layer, 'layers.0.')
-  if config.get('norm_before_fc', False):
-    shapes['input_norm.weight'] = (size,)
-  if config.get('fc_norm', False):
-    for i in range(3):
-      shapes[f'fc_norm.{i}.weight'] = (size // 3,)
+  shapes = _eagle3_shapes(layer, 'layers.0.') | _norm_shapes(config, layer)
   _check(arrays, shapes, ('d2t', 't2d'))
   return Head(
     tuple(ids),
@@ -285,9 +290,20 @@ def _sglang_eagle3(folder, target):
   # Before the first layer, there is no residual stream to add.
   assert min(taps) >= 1
   # Arrays of unknown names are ignored there; a head must have none.
-  _check(arrays, _eagle3_shapes(config, 'midlayer.'), ('d2t', 't2d'))
-  ids = _draft_ids(arrays, config, len(target.embedding))
-  return Head(taps, _by_module(arrays), config, target, ids)
+  renamed = {
+    name.replace('midlayer', 'layers.0'): array
+    for name, array in arrays.items()
+  }
+  shapes = _eagle3_shapes(config, 'layers.0.') | _norm_shapes(config, config)
+  _check(renamed, shapes, ('d2t', 't2d'))
+  return Head(
+    taps,
+    _by_module(renamed),
+    config,
+    target,
+    _draft_ids(arrays, config, len(target.embedding)),
+    norm_output=config.get('norm_output', False),
+  )
 
 
 def _llama_cpp_eagle3(folder, target):

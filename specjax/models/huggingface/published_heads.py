@@ -192,10 +192,10 @@ def write(
   """
   layout: str = config.kind
   reader = None if server is None else servers.find(server, config)
-  if isinstance(config, head_config.Eagle3Config) and (
-    _has_speculators_options(config) or (reader and reader.in_speculators)
-  ):
-    layout = 'speculators'
+  if isinstance(config, head_config.Eagle3Config):
+    has_options = any(_norm_fields(config).values())
+    if has_options if reader is None else reader.in_speculators:
+      layout = 'speculators'
   _check_layer(config)
   leaves = checkpoint.flatten(params)
   arrays = {
@@ -217,16 +217,6 @@ def write(
     return fields, arrays
   return servers.complete(
     server, reader, config, fields, arrays, target, draft_length
-  )
-
-
-def _has_speculators_options(config: head_config.Eagle3Config) -> bool:
-  """Returns whether only the format of speculators has a head's settings."""
-  return (
-    config.norm_taps
-    or config.norm_output
-    or config.norm_before_residual
-    or config.norm_before_fc
   )
 
 
@@ -579,7 +569,18 @@ def _eagle3_fields(config: head_config.Eagle3Config) -> dict[str, Any]:
     **_layer_fields(config),
     'draft_vocab_size': config.layer.head_size or config.layer.vocab_size,
     'target_hidden_size': config.layer.d_model,
+    **_norm_fields(config),
     _LAYER_IDS: [*config.taps],
+  }
+
+
+def _norm_fields(config: head_config.Eagle3Config) -> dict[str, bool]:
+  """Returns the settings that EAGLE-3's authors do not have."""
+  return {
+    'norm_before_residual': config.norm_before_residual,
+    'norm_before_fc': config.norm_before_fc,
+    'fc_norm': config.norm_taps,
+    'norm_output': config.norm_output,
   }
 
 
@@ -589,10 +590,7 @@ def _speculators_fields(config: head_config.Eagle3Config) -> dict[str, Any]:
     'speculators_model_type': 'eagle3',
     'draft_vocab_size': config.layer.head_size or config.layer.vocab_size,
     'target_hidden_size': config.layer.d_model,
-    'norm_before_residual': config.norm_before_residual,
-    'norm_before_fc': config.norm_before_fc,
-    'fc_norm': config.norm_taps,
-    'norm_output': config.norm_output,
+    **_norm_fields(config),
     _LAYER_IDS: [*config.taps],
     'transformer_layer_config': _layer_fields(config),
   }

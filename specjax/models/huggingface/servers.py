@@ -31,7 +31,7 @@ class Reader(NamedTuple):
     options: fields of the head's config that may be True.
     in_speculators: whether the files are in the format of the library
       speculators, which names the target; otherwise, they are in that of the
-      heads' authors, unless options require the other.
+      heads' authors.
     has_default_taps: whether the server derives the taps from the number of the
       target's layers, as `heads.default_taps` does.
     outputs_count: whether layer ids count outputs of layers, in `eagle_config`.
@@ -64,7 +64,11 @@ SERVERS: dict[str, dict[str, Reader]] = {
       adds_bias=True,
       has_draft_vocab=False,
     ),
-    'eagle3': Reader('LlamaForCausalLMEagle3', outputs_count=True),
+    'eagle3': Reader(
+      'LlamaForCausalLMEagle3',
+      options=('norm_before_fc', 'norm_output', 'norm_taps'),
+      outputs_count=True,
+    ),
   },
   'vllm': {
     'eagle': Reader('LlamaForCausalLM', has_draft_vocab=False),
