@@ -277,9 +277,9 @@ def test_files_that_are_broken_on_purpose_are_found(server, twin, tmp_path):
     ('eagle', {}, {'server': 'llama.cpp'}, "the kind eagle3, got 'eagle'"),
     (
       'eagle3',
-      {'norm_taps': True},
+      {'norm_before_residual': True},
       {'server': 'sglang'},
-      'norm_taps must be F',
+      'norm_before_residual must be False',
     ),
     (
       'eagle3',
