@@ -175,8 +175,8 @@ def write(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the fields of `config.json` and the arrays; inverts `read`.
 
-  Without a server, EAGLE-3's heads are written in the format of its authors, and
-  those with settings that the authors' lack in that of the library speculators.
+  Without a server, EAGLE-3's heads are written in the format of its authors.
+  Those with settings that it lacks are written in that of speculators.
 
   Args:
     config: config of the head.
