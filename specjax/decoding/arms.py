@@ -136,7 +136,6 @@ class Nodes(NamedTuple):
   """Draft nodes of all rows, whose trees may differ."""
 
   tokens: jax.Array  # [B, N]
-  valid: jax.Array  # [B, N] bool
   # [N + 1] or [B, N + 1], of root and nodes: 1 + depth, or 0 for no node.
   levels: jax.Array | np.ndarray
   mask: jax.Array | np.ndarray  # [N + 1, N + 1] or [B, N + 1, N + 1]
@@ -163,7 +162,7 @@ def _nodes(tree: base.DraftTree, by_row: bool) -> Nodes:
   if by_row and levels.ndim == 1:
     levels = jnp.broadcast_to(levels, (*rows, *levels.shape))
     mask = jnp.broadcast_to(mask, (*rows, *mask.shape))
-  return Nodes(tree.tokens, tree.valid, levels, mask)
+  return Nodes(tree.tokens, levels, mask)
 
 
 def call_widths(drafters: Sequence[base.Drafter]) -> list[int]:

@@ -401,10 +401,13 @@ def score(
   drafters = [round_fn.drafters[i] for i in drafts]
   draft_trees = [arm_draft.tree for arm_draft in drafts.values()]
   nodes = arms_lib.merge_trees(selected, draft_trees)
+  is_drafted = None
+  if round_fn.num_likeliest:
+    is_drafted = arms_lib.merge(selected, [tree.valid for tree in draft_trees])
   return buckets.switch_bucket(
     arms_lib.call_widths(drafters),
     arms_lib.num_scored_nodes(selected, drafters, draft_trees),
-    functools.partial(_score_first, round_fn, params, state, nodes),
+    functools.partial(_score_first, round_fn, params, state, nodes, is_drafted),
   )
 
 
@@ -413,9 +416,20 @@ def _score_first(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   nodes: arms_lib.Nodes,
+  is_drafted: jax.Array | None,
   num_nodes: int,
 ) -> Scores:
-  """Scores the root and the first nodes."""
+  """Scores the root and the first nodes.
+
+  Args:
+    round_fn: the round.
+    params: of all models.
+    state: before the round.
+    nodes: of all rows.
+    is_drafted: `[B, N]` which nodes are valid; None if no drafter reads what
+      the target predicts after them.
+    num_nodes: how many nodes are scored.
+  """
   last = state.lengths[:, None] - 1
   root = jnp.take_along_axis(state.tokens, last, axis=1)
   levels = nodes.levels[..., : num_nodes + 1]
@@ -436,8 +450,8 @@ def _score_first(
   if round_fn.sampling.shared_noise:
     probs = _select_winners(round_fn, state, levels, probs)
   scored = None
-  if round_fn.num_likeliest:
-    is_node = nodes.valid[:, :num_nodes]
+  if is_drafted is not None:
+    is_node = is_drafted[:, :num_nodes]
     scored = base.Scored(
       tokens,
       jnp.pad(is_node, ((0, 0), (1, 0)), constant_values=True),
