@@ -1,4 +1,4 @@
-"""Metrics of results: block efficiency and acceptance by position."""
+"""Metrics of results: block efficiency, acceptance by position, regret."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy import typing as npt
 
+from specjax import base
 from specjax import decoding
+from specjax.evaluation import likelihood
 
 
 class Estimate(NamedTuple):
@@ -163,3 +165,44 @@ def acceptance(
     [ratio(*columns) for columns in zip(accepted.T, tested.T)]
   ).reshape(-1, 2)
   return rates[:, 0], rates[:, 1]
+
+
+def regret(
+  target: base.LanguageModel,
+  params: base.Params,
+  prompts: Sequence[Sequence[int]],
+  results: Sequence[decoding.Result],
+) -> list[np.ndarray]:
+  """Returns how far each emitted token is from the target's best, in logits.
+
+  At temperature 0 and in float32, a text equals that of plain decoding, and its
+  regrets are 0. In bfloat16, calls of different widths round differently, so
+  that two nearly equal logits may change places and the texts differ from there
+  on. Then equal texts are too strict a test; regrets of a few units in the last
+  place of a logit show that each token was still a best one, given the tokens
+  before it.
+
+  Args:
+    target: the target model, which scores each text in one call.
+    params: its parameters.
+    prompts: token ids of each prompt.
+    results: the result of each prompt.
+
+  Returns:
+    For each result, `[num_tokens]` float32: the largest logit at each position
+    minus that of the emitted token.
+
+  Raises:
+    ValueError: the numbers of prompts and results differ; see also
+      `evaluation.likelihood.likelihood`.
+  """
+  if len(prompts) != len(results):
+    raise ValueError(
+      f'results must have one item per prompt, {len(prompts)}, got '
+      f'{len(results)}.'
+    )
+  texts = [
+    ([*prompt, *result.tokens], len(prompt))
+    for prompt, result in zip(prompts, results)
+  ]
+  return likelihood.likelihood(target, params, texts).regrets

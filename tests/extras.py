@@ -12,6 +12,7 @@ import pytest
 # The extra of setup.py that installs each package.
 EXTRAS = {
   'libtpu': 'accelerators',
+  'lm_eval': 'lm_eval',
   'torch': 'oracles',
   'transformers': 'oracles',
 }

@@ -1,9 +1,12 @@
 """Metrics on results counted by hand."""
 
+import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from specjax import decoding
 from specjax import metrics
+from specjax import models
 
 
 def _result(num_tokens, rounds, accepted, drafted=None):
@@ -43,3 +46,14 @@ def test_ratio_is_of_sums_with_the_error_of_independent_items():
   np.testing.assert_allclose(error, np.sqrt(1.5**2 + 2.5**2 + 1) / 4)
   np.testing.assert_allclose(metrics.ratio([3, 6], [1, 2]), [3, 0], atol=1e-12)
   assert np.isnan(metrics.ratio([0, 0], [0, 0])).all()
+
+
+def test_regret_is_the_gap_to_the_largest_logit():
+  table = jnp.array([[0.5, 0.25, 0.25], [0.1, 0.3, 0.6], [0.2, 0.8, 0.0]])
+  prompts = [[1, 0], [2]]
+  results = [_result(2, 1, [1])._replace(tokens=[0, 2]), _result(0, 1, [0])]
+  texts, empty = metrics.regret(models.Markov(3), table, prompts, results)
+  np.testing.assert_allclose(texts, [0.0, np.log(2)], rtol=1e-6)
+  assert not len(empty)
+  with pytest.raises(ValueError, match='one item per prompt, 1, got 2'):
+    metrics.regret(models.Markov(3), table, prompts[:1], results)

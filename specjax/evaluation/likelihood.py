@@ -1,4 +1,4 @@
-"""Log-likelihoods of responses, given their prompts."""
+"""Log-likelihoods and regrets of responses, given their prompts."""
 
 from collections.abc import Sequence
 import functools
@@ -23,10 +23,13 @@ class Likelihood(NamedTuple):
   Attributes:
     nats: `[N]` float64, at most 0; minus infinity for impossible responses.
     num_tokens: `[N]` int64, lengths of the responses.
+    regrets: for each response, `[R]` float32, how far the logit of each token
+      is below the largest one; 0 for a token of greedy decoding.
   """
 
   nats: np.ndarray
   num_tokens: np.ndarray
+  regrets: list[np.ndarray]
 
 
 class _Rows(NamedTuple):
@@ -78,15 +81,18 @@ def likelihood(
   for index, (tokens, start) in enumerate(sequences):
     widths = _width(start - 1), _width(len(tokens) - start)
     groups.setdefault(widths, []).append(index)
+  num_tokens = np.array([len(tokens) - start for tokens, start in sequences])
   nats = np.zeros(len(sequences))
+  regrets = [np.zeros(0, np.float32)] * len(sequences)
   for widths, members in groups.items():
     for first in range(0, len(members), batch_size):
       indices = members[first : first + batch_size]
       rows = _lay_out([sequences[i] for i in indices], widths, batch_size)
-      scores = _nats(model, sampling, params, rows)
-      nats[indices] = np.asarray(scores)[: len(indices)]
-  num_tokens = [len(tokens) - start for tokens, start in sequences]
-  return Likelihood(nats, np.array(num_tokens))
+      batch_nats, gaps = map(np.asarray, _score(model, sampling, params, rows))
+      nats[indices] = batch_nats[: len(indices)]
+      for index, row in zip(indices, gaps):
+        regrets[index] = row[: num_tokens[index]]
+  return Likelihood(nats, num_tokens, regrets)
 
 
 def _check(
@@ -138,13 +144,13 @@ def _lay_out(
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'sampling'))
-def _nats(
+def _score(
   model: base.LanguageModel,
   sampling: sampling_lib.Sampling | None,
   params: base.Params,
   rows: Any,
-) -> jax.Array:
-  """Returns the log-likelihoods `[B]` of a batch of `_Rows`."""
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the log-likelihoods `[B]` and regrets `[B, R]` of `_Rows`."""
   rows = jax.tree.map(jnp.asarray, rows)
   cache = model.init_cache(params, *rows.prompts.shape)
   cache, _ = model.prefill(params, cache, rows.prompts, rows.lengths)
@@ -155,5 +161,11 @@ def _nats(
     log_probs = jax.nn.log_softmax(logits)
   else:
     log_probs = jnp.log(sampling_lib.both_probs(logits, sampling).processed)
-  scores = jnp.take_along_axis(log_probs, rows.tokens[:, 1:, None], axis=-1)
-  return jnp.where(rows.positions < 0, 0.0, scores[..., 0]).sum(axis=-1)
+  of_token = functools.partial(
+    jnp.take_along_axis, indices=rows.tokens[:, 1:, None], axis=-1
+  )
+  is_padding = rows.positions < 0
+  scores = jnp.where(is_padding, 0.0, of_token(log_probs)[..., 0])
+  logits = logits.astype(jnp.float32)
+  regrets = logits.max(axis=-1) - of_token(logits)[..., 0]
+  return scores.sum(axis=-1), regrets

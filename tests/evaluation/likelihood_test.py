@@ -105,6 +105,10 @@ def test_likelihoods_are_products_of_table_entries(model, row_of, kind):
   expected = [_product(row_of, probs_of, *sequence) for sequence in _SEQUENCES]
   np.testing.assert_allclose(got.nats, expected, rtol=1e-5)
   np.testing.assert_array_equal(got.num_tokens, [num for _, num in _SHAPES])
+  for (tokens, start), regrets in zip(_SEQUENCES, got.regrets):
+    rows = [row_of(tokens, start, t) for t in range(start, len(tokens))]
+    gaps = [np.log(row.max() / row[t]) for row, t in zip(rows, tokens[start:])]
+    np.testing.assert_allclose(regrets, gaps, rtol=1e-4, atol=1e-6)
   possible = np.isfinite(expected)
   assert possible.any() and possible.all() == (kind in ('raw', 'sampled'))
 
@@ -120,6 +124,11 @@ def test_what_greedy_decoding_gives_is_certain():
     sampling=sampling_lib.Sampling(temperature=0.0),
   )
   np.testing.assert_array_equal(got.nats, [0.0, -np.inf])
+  certain, other = got.regrets
+  np.testing.assert_array_equal(certain, np.zeros(12))
+  row = _TABLE[11, tokens[-2]]
+  gap = np.log(row.max() / row[(tokens[-1] + 1) % _V])
+  np.testing.assert_allclose(other, [0.0] * 11 + [gap], rtol=1e-5)
 
 
 @pytest.mark.parametrize('batch_size', [1, 3])
