@@ -12,10 +12,14 @@ import zipfile
 import pytest
 
 import specjax
+from specjax.families import packages
 
 _ROOT = pathlib.Path(__file__).parents[1]
+_SETUP_FILES = 'setup.py', 'pyproject.toml', 'README.md', 'LICENSE'
 # What setuptools calls to make an editable install.
 _BUILD = "from setuptools import build_meta; build_meta.build_editable('wheel')"
+_BUILD_WHEEL = "from setuptools import build_meta; build_meta.build_wheel('.')"
+_MAX_BYTES = 100 * 2**20  # The limit of the Python Package Index for a file.
 _USE = 'import specjax; specjax.Sampling; print(specjax.__version__)'
 
 
@@ -49,11 +53,39 @@ def test_the_package_is_found_beside_a_checkout_of_its_name(tmp_path):
   checkout = tmp_path / 'parent' / 'specjax'
   ignored = shutil.ignore_patterns('*.safetensors', '__pycache__')
   shutil.copytree(_ROOT / 'specjax', checkout / 'specjax', ignore=ignored)
-  for name in ('setup.py', 'pyproject.toml', 'README.md', 'LICENSE'):
+  for name in _SETUP_FILES:
     shutil.copy(_ROOT / name, checkout)
   python = _install(checkout, tmp_path / 'environment')
   for folder in (checkout.parent, checkout):
     assert _python(folder, python, _USE).strip() == specjax.__version__
+
+
+@pytest.mark.slow
+def test_a_wheel_has_all_of_the_package_but_fetched_weights(tmp_path):
+  pytest.importorskip('setuptools')
+  ignored = shutil.ignore_patterns('__pycache__')
+  shutil.copytree(_ROOT / 'specjax', tmp_path / 'specjax', ignore=ignored)
+  for name in _SETUP_FILES:
+    shutil.copy(_ROOT / name, tmp_path)
+  _python(tmp_path, sys.executable, _BUILD_WHEEL)
+  (wheel,) = tmp_path.glob('*.whl')
+  with zipfile.ZipFile(wheel) as archive:
+    names = archive.namelist()
+  expected = {
+    path.relative_to(tmp_path).as_posix()
+    for path in (tmp_path / 'specjax').rglob('*')
+    if path.is_file()
+  }
+  assert {name for name in names if name.startswith('specjax/')} == expected
+  assert any(name.endswith('/LICENSE') for name in names)
+  assert {name.split('/')[0] for name in names} == {
+    'specjax',
+    f'specjax-{specjax.__version__}.dist-info',
+  }
+  assert 'specjax/families/mini/target.safetensors' in expected
+  for package in packages.PACKAGES.values():
+    assert not any(name.endswith(package.file) for name in names)
+  assert wheel.stat().st_size < _MAX_BYTES
 
 
 def test_what_is_installed_has_the_version_of_the_package():

@@ -32,8 +32,11 @@ pytestmark = pytest.mark.slow
 _ROOT = pathlib.Path(__file__).parents[1]
 # Pages whose code is run here; docs/extending.md has a test of its own.
 _PAGES = (
-  *('README.md', 'docs/experiments.md', 'docs/models.md'),
+  'README.md',
+  'docs/experiments.md',
+  'docs/models.md',
   'docs/serving.md',
+  'docs/troubleshooting.md',
 )
 
 
@@ -126,6 +129,11 @@ def test_the_page_about_serving(tmp_path):
   assert settings['method'] in servers.SERVERS['vllm']
 
 
+def test_the_page_about_troubleshooting():
+  regrets = _run('docs/troubleshooting.md', {})['regrets']
+  assert [len(regret) <= 32 for regret in regrets] == [True] * 4
+
+
 # Commands.
 
 
@@ -155,6 +163,8 @@ def test_there_are_commands_of_known_kinds():
   """What installs and what tests is run wherever the tests are."""
   kinds = {
     ('pip', 'install'),
+    ('python', '-m', 'build'),
+    ('python', '-m', 'experiments.harness'),
     ('python', '-m', 'pytest'),
     ('python', '-m', 'mypy'),
     ('python', '-m', 'experiments.main'),
