@@ -162,8 +162,9 @@ class SpecjaxLM(model.LM):
     tokenizer, sequences = self._family.tokenizer, []
     for request in requests:
       context, continuation = request.args
-      # Spaces belong to the tokens of the words after them.
-      stripped = context.rstrip(' ')
+      # As for other models of the harness, since spaces belong to the tokens
+      # of the words after them.
+      stripped = context.rstrip()
       continuation = context[len(stripped) :] + continuation
       tokens = self._encode(stripped)
       response = tokenizer.encode_after(stripped, continuation)
