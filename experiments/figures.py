@@ -331,6 +331,17 @@ def _bias(rows: pd.DataFrame) -> figure_lib.Figure:
   )
 
 
+def _temperatures(rows: pd.DataFrame) -> figure_lib.Figure:
+  """Draws expected acceptance by the draft model's temperature."""
+  names = {name: name for name in ('large', 'medium', 'small')}
+  return _lines(
+    *(rows, 'draft_temperature', 'acceptance', 'drafter', names),
+    panel=('target_temperature',),
+    xlabel='temperature of the draft model',
+    ylabel='expected acceptance of a token',
+  )
+
+
 def _batching(rows: pd.DataFrame) -> figure_lib.Figure:
   """Draws what continuous batching gains, by batch size."""
   names = {'none': 'plain decoding', 'goodput': 'speculative (goodput)'}
@@ -397,6 +408,7 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'cascades_teacher_forced': (_teacher_forced, 'cascades/teacher_forced'),
   'theory_rejections': (_rejections, 'theory/rejections'),
   'theory_bias': (_bias, 'theory/ledger-smollm2'),
+  'theory_temperatures': (_temperatures, 'theory/draft_temperature'),
   'theory_predictions': (_predictions,),
   'benchmark_batching': (_batching, 'benchmark/refill-smollm2'),
   'quickstart_text': (_quickstart('text'), 'quickstart'),

@@ -198,18 +198,16 @@ def _bound(
   best_rounds: float,
 ) -> float | None:
   """Returns the bound of a bandit, where the papers prove one."""
-  call = calls.parse(unit['bandit'], 'bandits')
-  length = unit['draft_length']
-  if call.name in ('ucb_spec', 'ucb1') and _is_stationary(unit):
-    options = components.bind(bandits.BANDITS[call.name], call, 'bandits')
-    means = np.asarray(arms.means(0))
-    if call.name == 'ucb_spec':
-      return regret_lib.ucb_upper_bound(means, length, tokens, **options)
+  bandit, length = _bandit(unit, arms), unit['draft_length']
+  means = np.asarray(arms.means(0))
+  if isinstance(bandit, bandits.UCBSpec) and _is_stationary(unit):
+    return regret_lib.ucb_upper_bound(means, length, tokens, bandit.delta)
+  if type(bandit) is bandits.UCB1 and _is_stationary(unit):
     # Theorem 7 of MetaSD has no bound for less exploration.
-    if options.get('beta', 0) > 0.5:
+    if bandit.beta > 0.5:
       rewards = (means - 1) / length
-      return regret_lib.ucb1_upper_bound(rewards, tokens, **options)
-  if call.name == 'exp3_spec':
+      return regret_lib.ucb1_upper_bound(rewards, tokens, bandit.beta)
+  if isinstance(bandit, bandits.EXP3Spec):
     return regret_lib.exp3_upper_bound(
       arms.num_arms, length, tokens, best_rounds
     )

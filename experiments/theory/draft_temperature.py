@@ -120,7 +120,7 @@ def figures(rows):
       'draft_temperature',
       'acceptance',
       'drafter',
-      panel='target_temperature',
+      panel=('target_temperature',),
       error='acceptance_error',
       xlabel='temperature of the draft model',
       ylabel='expected acceptance of a token',
