@@ -247,6 +247,7 @@ def _unseen_domains(number, paper_method, method):
   numbers = paper.read(
     f'metasd/table_{number}', method={'UCB': _BD, paper_method: method}
   )
+  numbers = numbers[numbers.pop('drafters') == 'chains']
   speed = numbers.set_index(['prompts', 'method'])['number']
   has_prompts = numbers['prompts'].isin(['in domain', 'in other words'])
   result = paper.table(

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from matplotlib import figure as figure_lib
+from matplotlib import ticker
 import numpy as np
 
 from experiments.banditspec import simulated_arms
@@ -254,6 +255,7 @@ def _regret_figure(rows: list[dict[str, Any]]) -> figure_lib.Figure:
   )
   for axes in figure.axes:
     axes.set_xscale('log')
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_yscale('symlog', linthresh=10)
     axes.autoscale_view()
   return figure
