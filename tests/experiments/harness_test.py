@@ -106,8 +106,7 @@ def test_likelihoods_are_those_of_the_target(family, task_folder):
   all_greedy = []
   for line, ((nats, is_greedy),) in zip(map(json.loads, lines), responses):
     prompt = loaded.tokenizer.encode_prompt(line['prompt'])
-    # The harness puts a space before a continuation.
-    answer = loaded.tokenizer.encode(f' {line["response"]}')
+    answer = loaded.tokenizer.encode(line['response'])
     rows = toy.log_probs(loaded.target, prompt, answer)
     expected = sum(row[token] for row, token in zip(rows, answer))
     assert nats == pytest.approx(expected, rel=1e-4)
