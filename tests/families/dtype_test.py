@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from specjax import families
-from specjax import metrics
 from specjax import models
 from specjax import sampling as sampling_lib
 from specjax.models.huggingface import weights
@@ -17,8 +16,6 @@ from tests import parts
 _GREEDY = sampling_lib.Sampling(temperature=0.0)
 _PROMPTS = 48
 _NEW_TOKENS = 32
-# In logits; those of bfloat16 that lie between 8 and 16 differ by 2**-4.
-_MAX_REGRET = 0.25
 
 
 @pytest.fixture(scope='module', name='family')
@@ -33,16 +30,13 @@ def _prompts(family, num):
   ]
 
 
-def _results(family, drafter):
+def _texts(family, drafter):
   options = {} if drafter is None else {'draft_length': 3}
   decoder = families.decoder(
     family, drafter, sampling=_GREEDY, max_length=128, **options
   )
-  return decoder.decode(_prompts(family, _PROMPTS), _NEW_TOKENS)
-
-
-def _texts(family, drafter):
-  return [result.tokens for result in _results(family, drafter)]
+  results = decoder.decode(_prompts(family, _PROMPTS), _NEW_TOKENS)
+  return [result.tokens for result in results]
 
 
 def test_all_parameters_and_caches_have_the_type(family):
@@ -93,19 +87,6 @@ def test_greedy_texts_agree_in_most_tokens(family):
   exact = _texts(families.load('mini'), None)
   assert _agreement(plain, speculative) > 0.99
   assert _agreement(plain, exact) > 0.8
-
-
-@pytest.mark.slow
-def test_every_token_of_a_greedy_text_is_nearly_the_best(family):
-  """A token that is not, in a text that is broken on purpose, is found."""
-  prompts, results = _prompts(family, _PROMPTS), _results(family, 'small')
-  regrets = metrics.regret(*family.target[1:], prompts, results)
-  assert max(map(np.max, regrets)) < _MAX_REGRET
-  last, worst = results[0].tokens[-1], family.tokenizer.vocab_size - 1
-  broken = results[0]._replace(tokens=[*results[0].tokens[:-1], worst])
-  assert last != worst
-  (gaps,) = metrics.regret(*family.target[1:], prompts[:1], [broken])
-  assert gaps[-1] > _MAX_REGRET
 
 
 def _agreement(texts, other_texts):
