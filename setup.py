@@ -11,6 +11,8 @@ EVALUATION = ['rouge-score', 'sacrebleu']
 GGUF = ['gguf>=0.17']
 # Fetches models by their names on the Hugging Face Hub.
 HUB = ['huggingface_hub>=1.0']
+# Writes files of TensorBoard.
+TENSORBOARD = ['tensorboardX']
 
 # The number stands in the package, which also runs where it is not installed.
 INIT = pathlib.Path('specjax/__init__.py').read_text(encoding='utf-8')
@@ -68,10 +70,12 @@ setuptools.setup(
     # The same weights in another implementation: some tests compare with it,
     # and so do configs/benchmark/peer.py and smollm2.py.
     'oracles': ['torch==2.13.0', 'transformers>=5'],
+    'tensorboard': TENSORBOARD,
     'test': [
       *EVALUATION,
       *GGUF,
       *HUB,
+      *TENSORBOARD,
       'pytest',
       'pytest-xdist',  # The suite compiles much; it halves on two cores.
     ],

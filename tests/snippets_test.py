@@ -169,6 +169,7 @@ def test_there_are_commands_of_known_kinds():
     ('python', '-m', 'mypy'),
     ('python', '-m', 'experiments.main'),
     ('python', '-m', 'experiments.report'),
+    ('python', '-m', 'experiments.tensorboard'),
     ('python', '-m', 'specjax.families.fetch'),
     ('ruff', 'check'),
     ('ruff', 'format'),

@@ -1,0 +1,80 @@
+"""Writes the metrics of training as files of TensorBoard.
+
+python -m experiments.tensorboard runs/eagle
+
+reads each `metrics.jsonl` in a workdir and its subfolders, also while training
+goes on, and writes its columns as scalars to a subfolder `tensorboard`, in
+place of those of an earlier call. `tensorboard --logdir runs` then shows all
+runs. The extra `tensorboard` installs what it needs.
+"""
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+from experiments.common import terminal
+from specjax.data import lines
+
+_METRICS = 'metrics.jsonl'
+_FOLDER = 'tensorboard'
+_STEP = 'step'
+
+
+def write(workdir: str) -> list[pathlib.Path]:
+  """Writes the scalars of a workdir.
+
+  Args:
+    workdir: the workdir of a training run.
+
+  Returns:
+    The folders that have been written, one for each `metrics.jsonl`.
+
+  Raises:
+    ValueError: tensorboardX is not installed, the workdir contains no metrics,
+      or a file cannot be read.
+  """
+  writer_class = _package().SummaryWriter
+  files = sorted(pathlib.Path(workdir).glob(f'**/{_METRICS}'))
+  if not files:
+    raise ValueError(f'The workdir must contain {_METRICS}, got {workdir!r}.')
+  folders = []
+  for file in files:
+    folder = file.parent / _FOLDER
+    for earlier in folder.glob('events.out.tfevents.*'):
+      earlier.unlink()
+    with writer_class(str(folder)) as writer:
+      for line in lines.read(file):
+        if line.endswith(b'\n'):  # The last one may be half written.
+          row = json.loads(line)
+          step = row.pop(_STEP)
+          for name, value in row.items():
+            writer.add_scalar(name, value, step)
+    folders.append(folder)
+  return folders
+
+
+def _package() -> Any:
+  """Imports the optional package tensorboardX."""
+  try:
+    import tensorboardX
+  except ImportError as error:
+    raise ValueError(
+      "Scalars are written by tensorboardX: pip install -e '.[tensorboard]'."
+    ) from error
+  return tensorboardX
+
+
+def console() -> None:
+  """Runs the command line; errors are one sentence."""
+  terminal.accept_any_text()
+  try:
+    for workdir in sys.argv[1:]:
+      for folder in write(workdir):
+        print(f'Wrote {folder}.')
+  except ValueError as error:
+    raise SystemExit(f'Error: {error}') from error
+
+
+if __name__ == '__main__':
+  console()
