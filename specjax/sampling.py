@@ -309,7 +309,8 @@ def race_times(
 
   def times(key: jax.Array, position: jax.Array) -> jax.Array:
     key = jax.random.fold_in(jax.random.fold_in(key, position), _NOISE)
-    high, low = jax.random.bits(key, (2, vocab_size)).astype(jnp.float32)
+    words = jax.random.bits(key, (2, vocab_size), jnp.uint32)
+    high, low = words.astype(jnp.float32)
     # The second word gives small numbers, by which unlikely tokens win, as many
     # digits as others have: a float32 uniform is a multiple of 2**-23.
     uniform = (high + (low + 0.5) * 2.0**-32) * 2.0**-32

@@ -60,9 +60,10 @@ class Traversal(base.Verifier):
     uniforms = jax.random.uniform(
       key, (num_draw + topology.num_nodes,), jnp.float32
     )
+    targets = jnp.zeros((topology.depth + 1, size), jnp.float32)
     visit = _Visit(
       shares=jnp.ones(topology.depth + 1, jnp.float32),
-      targets=jnp.zeros((topology.depth + 1, size)).at[0].set(target_probs[0]),
+      targets=targets.at[0].set(target_probs[0]),
       end=jnp.int32(0),
     )
     path = jnp.zeros(0, jnp.int32)
