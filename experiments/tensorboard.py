@@ -15,8 +15,8 @@ from typing import Any
 
 from experiments.common import terminal
 from specjax.data import lines
+from specjax.training import loop
 
-_METRICS = 'metrics.jsonl'
 _FOLDER = 'tensorboard'
 _STEP = 'step'
 
@@ -35,9 +35,11 @@ def write(workdir: str) -> list[pathlib.Path]:
       or a file cannot be read.
   """
   writer_class = _package().SummaryWriter
-  files = sorted(pathlib.Path(workdir).glob(f'**/{_METRICS}'))
+  files = sorted(pathlib.Path(workdir).glob(f'**/{loop.METRICS}'))
   if not files:
-    raise ValueError(f'The workdir must contain {_METRICS}, got {workdir!r}.')
+    raise ValueError(
+      f'The workdir must contain {loop.METRICS}, got {workdir!r}.'
+    )
   folders = []
   for file in files:
     folder = file.parent / _FOLDER
@@ -68,6 +70,8 @@ def _package() -> Any:
 def console() -> None:
   """Runs the command line; errors are one sentence."""
   terminal.accept_any_text()
+  if not sys.argv[1:]:
+    raise SystemExit('Error: Name the workdir of a training run.')
   try:
     for workdir in sys.argv[1:]:
       for folder in write(workdir):

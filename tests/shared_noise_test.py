@@ -130,8 +130,8 @@ def test_noise_is_exact_where_unlikely_tokens_win(monkeypatch):
     (last, last),
   ]
   noise = base.Noise(jax.random.key(0)[None], jnp.zeros(1, jnp.int32))
-  bits = jnp.array(words, jnp.uint32).T
-  monkeypatch.setattr(jax.random, 'bits', lambda key, shape: bits)
+  fake = lambda key, shape, dtype: jnp.array(words, dtype).T
+  monkeypatch.setattr(jax.random, 'bits', fake)
   drawn = sampling_lib.race_times(noise, np.arange(1), len(words))[0, 0]
   high, low = np.float64(words).T
   uniforms = (high + (low + 0.5) / 2**32) / 2**32

@@ -17,10 +17,9 @@ alone 3.84 ± 0.02 and 3.94 ± 0.00. The paper has 3.98.
 
 `regret.py:theorem_7` has UCB1, which MetaSD bounds for a factor `beta` above
 0.5. In 6,000 tokens, it loses 94.9 ± 0.5 rounds with 1, and 41.4 ± 0.3 with
-0.6; the bounds are 1884 and 2523. With 0.01, which the paper uses, runs that
-begin unluckily keep a worse arm, so that the mean grows in proportion to the
-tokens, to 290 ± 24. `predicted` is the regret that Lemma 8 derives from the
-regret of rewards.
+0.6; the bounds are 1884 and 2523. With 0.01, which the paper uses, the regret
+grows in proportion to the tokens, to 290 ± 24. `predicted` is the regret that
+Lemma 8 derives from the regret of rewards.
 """
 
 import ml_collections

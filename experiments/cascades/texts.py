@@ -181,12 +181,11 @@ def head_probs(
   Returns:
     `[T, V]`, where `T` is a power of two; undefined past the response.
   """
-  num_tokens = _padded(tokens[start - 1 : -1]).shape[1]
   return _head_probs(
     head.model,
     target.model,
     sampling,
-    num_tokens,
+    _padded_width(len(tokens) - start),
     (head.params, target.params),
     _padded(tokens),
     start,
@@ -195,8 +194,12 @@ def head_probs(
 
 def _padded(tokens: list[int]) -> np.ndarray:
   """Pads tokens to `[1, W]`, a power of two, so that few programs compile."""
-  width = max(8, 1 << max(len(tokens) - 1, 0).bit_length())
-  return np.array([[*tokens, *[0] * (width - len(tokens))]], np.int32)
+  padding = [0] * (_padded_width(len(tokens)) - len(tokens))
+  return np.array([[*tokens, *padding]], np.int32)
+
+
+def _padded_width(num_tokens: int) -> int:
+  return max(8, 1 << max(num_tokens - 1, 0).bit_length())
 
 
 _deferrals = jax.jit(deferrals)

@@ -3,7 +3,9 @@
 The prediction is Theorem 1 of Yin et al. (2024), along each run.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import functools
 import math
 from typing import Any
@@ -35,7 +37,7 @@ def prepare(config):
 
 def run(config, workdir):
   """Returns a row per method, prompt set and domain; warns of flagged rows."""
-  results = decode(config, workdir, _observe, fields=FIELDS)
+  results = decode(config, workdir, prepare(config), _observe, fields=FIELDS)
   rows = [row for decoded in results for row in _rows(decoded)]
   for row in rows:
     if row['flagged']:
@@ -43,9 +45,16 @@ def run(config, workdir):
   return rows
 
 
-def decode(config, workdir, observe, **options):
-  """Decodes with chains from a model, and records `observe(model, batch)`."""
-  setup = prepare(config)
+def decode(config, workdir, setup, observe, **options):
+  """Decodes with chains from a model, and records `observe(model, batch)`.
+
+  Args:
+    config: the config.
+    workdir: the workdir of the run.
+    setup: from `prepare`.
+    observe: from the draft model and a batch, returns a record for each row.
+    **options: See `compare.decode`.
+  """
   models = [_draft_model(setup.family, method) for method in setup.methods]
   return [
     decoded
@@ -60,7 +69,35 @@ def decode(config, workdir, observe, **options):
   ]
 
 
-def starts(batch):
+def over_texts(
+  compute: Callable[..., Any],
+  values: Sequence[float],
+  model: families.Model,
+  batch: runner.Batch,
+) -> Any:
+  """Returns sums over the texts of a batch, such as `theory.ledger`.
+
+  Args:
+    compute: a function of the target and the draft model, their parameters,
+      the texts, the values and the sampling.
+    values: what the sums depend on.
+    model: the draft model.
+    batch: the batch.
+  """
+  decoder = batch.compiled_method.decoder
+  return compute(
+    decoder.round_fn.target,
+    model.model,
+    (decoder.params.target, model.params),
+    _starts(batch),
+    batch.state.lengths,
+    batch.state.tokens,
+    values,
+    decoder.round_fn.sampling,
+  )
+
+
+def _starts(batch: runner.Batch) -> np.ndarray:
   """Returns `[B]` the lengths of the prompts in a batch."""
   return batch.state.lengths - np.array([len(r.tokens) for r in batch.results])
 
@@ -87,7 +124,7 @@ def _observe(model: families.Model, batch: runner.Batch) -> list[runner.Record]:
     round_fn.target,
     model.model,
     batch.compiled_method.decoder.params,
-    starts(batch),
+    _starts(batch),
     batch.state.tokens,
     batch.infos,
     round_fn.sampling,

@@ -49,9 +49,8 @@ def prepare(config):
 
 def run(config, workdir):
   """Returns a row per method, prompt set and draft temperature."""
-  prepare(config)
   observe = functools.partial(_observe, config.temperatures)
-  results = diagnose.decode(config, workdir, observe)
+  results = diagnose.decode(config, workdir, prepare(config), observe)
   return [
     row for decoded in results for row in _rows(config.temperatures, decoded)
   ]
@@ -61,17 +60,8 @@ def _observe(
   temperatures: Sequence[float], model: families.Model, batch: runner.Batch
 ) -> list[runner.Record]:
   """Returns each row's sums over its tokens."""
-  round_fn = batch.compiled_method.decoder.round_fn
-  params = batch.compiled_method.decoder.params
-  sums = theory.temperature_sums(
-    round_fn.target,
-    model.model,
-    (params.target, model.params),
-    diagnose.starts(batch),
-    batch.state.lengths,
-    batch.state.tokens,
-    temperatures,
-    round_fn.sampling,
+  sums = diagnose.over_texts(
+    theory.temperature_sums, temperatures, model, batch
   )
   names = sums._fields[1:]
   return [

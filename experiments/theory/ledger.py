@@ -34,9 +34,8 @@ def prepare(config):
 
 def run(config, workdir):
   """Returns a row per method, prompt set, epsilon and rule."""
-  configs.check_counts(config, ('epsilons',), 0)
   observe = functools.partial(_observe, config.epsilons)
-  results = diagnose.decode(config, workdir, observe)
+  results = diagnose.decode(config, workdir, prepare(config), observe)
   return [row for decoded in results for row in _rows(config.epsilons, decoded)]
 
 
@@ -44,18 +43,7 @@ def _observe(
   epsilons: Sequence[float], model: families.Model, batch: runner.Batch
 ) -> list[runner.Record]:
   """Returns each row's sums of rejection and bias over its tokens."""
-  round_fn = batch.compiled_method.decoder.round_fn
-  params = batch.compiled_method.decoder.params
-  ledger = theory.ledger(
-    round_fn.target,
-    model.model,
-    (params.target, model.params),
-    diagnose.starts(batch),
-    batch.state.lengths,
-    batch.state.tokens,
-    epsilons,
-    round_fn.sampling,
-  )
+  ledger = diagnose.over_texts(theory.ledger, epsilons, model, batch)
   return [
     {'rejection': row.tolist(), 'bias': biases.tolist()}
     for row, biases in zip(ledger.rejection, ledger.bias)

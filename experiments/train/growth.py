@@ -15,8 +15,6 @@ from specjax.training import loop
 
 _NUM_WINDOWS = 24
 _METRIC = 'acceptance'
-# The file that `loop.fit` writes.
-_METRICS = 'metrics.jsonl'
 
 
 class Trained(NamedTuple):
@@ -44,7 +42,7 @@ def seconds(folder: str, num_models: int) -> float | None:
     num_models: models that share the remaining time, including this one.
   """
   remaining = limits.remaining_seconds()
-  has_begun = os.path.exists(os.path.join(folder, _METRICS))
+  has_begun = os.path.exists(os.path.join(folder, loop.METRICS))
   return remaining / num_models if remaining > 0 or has_begun else None
 
 
@@ -126,7 +124,7 @@ def figures(rows):
 
 def _read(folder: str) -> list[dict[str, Any]]:
   """Returns the metrics of all steps."""
-  return lines.keep_while(os.path.join(folder, _METRICS))
+  return lines.keep_while(os.path.join(folder, loop.METRICS))
 
 
 def _windows(num_steps: int, epoch_steps: int) -> list[list[int]]:

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from specjax import base
 from specjax import components
@@ -14,7 +13,7 @@ from specjax.models import kv_cache
 
 
 @components.component
-class EncoderDecoder(flax_modules.Computed, base.LanguageModel):
+class EncoderDecoder(flax_modules.FlaxModel):
   """An encoder-decoder; its cache is an `encoder_decoder_modules.Cache`.
 
   The source of a row is the tokens before its first `config.start_id`.
@@ -30,11 +29,6 @@ class EncoderDecoder(flax_modules.Computed, base.LanguageModel):
 
   config: encoder_decoder_config.EncoderDecoderConfig = components.static()
   dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
-
-  @property
-  def vocab_size(self) -> int:
-    """`V`."""
-    return self.config.vocab_size
 
   @property
   def feature_sizes(self) -> tuple[int, ...]:
@@ -92,23 +86,6 @@ class EncoderDecoder(flax_modules.Computed, base.LanguageModel):
     )
     path = jnp.broadcast_to(slots, tokens.shape)
     return self.commit(cache, pending_kv, path, num), features
-
-  def extend(
-    self,
-    params: base.Params,
-    cache: encoder_decoder_modules.Cache | None,
-    tokens: jax.Array,
-    *,
-    pending_kv: kv_cache.PendingKV | None = None,
-    positions: jax.Array | None = None,
-    mask: jax.Array | np.ndarray | None = None,
-  ) -> base.ModelOutput:
-    """See `LanguageModel.extend`."""
-    return base.ModelOutput(
-      *flax_modules.run(
-        self, params, cache, (tokens,), pending_kv, positions, mask
-      )
-    )
 
   def commit(
     self,

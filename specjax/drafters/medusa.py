@@ -96,29 +96,28 @@ class Medusa(base.Drafter):
     at = context.lengths[:, None] - 2
     features = _features(context, at)
     valid = jnp.broadcast_to(at >= 0, (len(at), self.topology.num_nodes))
-    is_chosen = self.siblings is base.Siblings.CHOSEN
-    draft = self._choose_tree if is_chosen else self._draw_chain
-    return draft(keys, context.noise, params, features, valid), ()
+    if self.siblings is base.Siblings.CHOSEN:
+      tree = self._choose_tree(context.noise, params, features, valid)
+    else:
+      tree = self._draw_chain(keys, params, features, valid)
+    return tree, ()
 
   def _choose_tree(
     self,
-    keys: jax.Array,
     noise: base.Noise | None,
     params: base.Params,
     features: tuple[jax.Array, ...],
     valid: jax.Array,
   ) -> base.DraftTree:
-    """Returns a tree of the most likely tokens, or of those with most noise."""
-    del keys
+    """Returns a tree of the likeliest tokens, or those that noise selects."""
     logits = self.head.predict(params, features)[:, 0]
     rank = siblings.ranks(self.topology.parents)
     num_best = int(rank.max()) + 1
     if self.sampling.shared_noise:
-      assert noise is not None  # A round has it.
       probs = sampling_lib.probabilities(logits, self.sampling)
       levels = np.arange(probs.shape[1])
-      times = sampling_lib.race_times(noise, levels, probs.shape[-1])
-      _, best = jax.lax.top_k(sampling_lib.race(times, probs), num_best)
+      scores = siblings.shared_scores(noise, levels, probs)
+      _, best = jax.lax.top_k(scores, num_best)
     else:
       _, best = self.head.likeliest(params, features, num_best)
       best = best[:, 0]
@@ -134,13 +133,11 @@ class Medusa(base.Drafter):
   def _draw_chain(
     self,
     keys: jax.Array,
-    noise: base.Noise | None,
     params: base.Params,
     features: tuple[jax.Array, ...],
     valid: jax.Array,
   ) -> base.DraftTree:
     """Returns a chain, each token of which is drawn from its head."""
-    del noise
     depth, sampling = self.topology.depth, self.sampling
     logits = self.head.predict(params, features)[:, 0]
     shape = self.topology.num_nodes, sampling_lib.num_uniforms(logits.shape[-1])

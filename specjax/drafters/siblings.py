@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import base
 from specjax import sampling as sampling_lib
 
 
@@ -21,6 +22,21 @@ def ranks(parents: Sequence[int] | np.ndarray) -> np.ndarray:
   return np.array(
     [(parents[:node] == parent).sum() for node, parent in enumerate(parents)]
   )
+
+
+def shared_scores(
+  noise: base.Noise | None, levels: np.ndarray, probs: jax.Array
+) -> jax.Array:
+  """Returns `[B, T, V]` scores, the largest of which shared noise selects.
+
+  Args:
+    noise: of the context in a round.
+    levels: `[T]`, or `[1]` for one level of all, from 0 on.
+    probs: `[B, T, V]` after the nodes above.
+  """
+  assert noise is not None  # Only contexts of `Drafter.init` lack it.
+  times = sampling_lib.race_times(noise, levels, probs.shape[-1])
+  return sampling_lib.race(times, probs)
 
 
 def draw(

@@ -110,7 +110,8 @@ class TokenRecycling(base.Drafter):
     self, table: jax.Array, last: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     """Returns `[N]` tokens and which are valid, given `[V, k]` and a token."""
-    tokens, valid = last[None], jnp.ones(1, bool)  # Of the root, then of nodes.
+    # They begin with the root; each level appends its nodes.
+    tokens, valid = last[None], jnp.ones(1, bool)
     entries = np.asarray(self.topology.parents) + 1
     for level in self.topology.levels:
       parents = entries[level]

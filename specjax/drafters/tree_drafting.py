@@ -312,12 +312,9 @@ class _Recursion(NamedTuple):
     """
     if not self.tree_spec.sampling.shared_noise:
       return above.logits
-    assert self.noise is not None  # A round has it.
-    probs = above.probs.processed
-    times = sampling_lib.race_times(
-      self.noise, np.array([depth]), probs.shape[-1]
+    return siblings.shared_scores(
+      self.noise, np.array([depth]), above.probs.processed
     )
-    return sampling_lib.race(times, probs)
 
   def _stopped_levels(
     self, first: int, parents: Prediction, pending: base.PendingKV

@@ -27,7 +27,7 @@ def language_model(
 
 
 @components.component
-class Transformer(flax_modules.Computed, base.LanguageModel):
+class Transformer(flax_modules.FlaxModel):
   """A decoder-only transformer; its cache is a `kv_cache.KVCache`.
 
   Its parameters are a nested dict, from `init_params` or a checkpoint.
@@ -39,11 +39,6 @@ class Transformer(flax_modules.Computed, base.LanguageModel):
 
   config: config_lib.TransformerConfig = components.static()
   dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
-
-  @property
-  def vocab_size(self) -> int:
-    """`V`."""
-    return self.config.vocab_size
 
   @property
   def feature_sizes(self) -> tuple[int, ...]:
@@ -81,23 +76,6 @@ class Transformer(flax_modules.Computed, base.LanguageModel):
     path = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     cache = kv_cache.commit(cache, output.pending_kv, path, lengths)
     return cache, output.features
-
-  def extend(
-    self,
-    params: base.Params,
-    cache: kv_cache.KVCache | None,
-    tokens: jax.Array,
-    *,
-    pending_kv: kv_cache.PendingKV | None = None,
-    positions: jax.Array | None = None,
-    mask: jax.Array | np.ndarray | None = None,
-  ) -> base.ModelOutput:
-    """See `LanguageModel.extend`."""
-    return base.ModelOutput(
-      *flax_modules.run(
-        self, params, cache, (tokens,), pending_kv, positions, mask
-      )
-    )
 
   def commit(
     self,

@@ -54,6 +54,37 @@ class Computed:
     object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
 
 
+class FlaxModel(Computed, base.LanguageModel):
+  """Base class of language models that call the modules of their config.
+
+  Attributes:
+    config: the architecture.
+  """
+
+  config: Any
+
+  @property
+  def vocab_size(self) -> int:
+    """`V`."""
+    size: int = self.config.vocab_size
+    return size
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: base.Cache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: base.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> base.ModelOutput:
+    """See `LanguageModel.extend`."""
+    return base.ModelOutput(
+      *run(self, params, cache, (tokens,), pending_kv, positions, mask)
+    )
+
+
 def run(
   model: Any,
   params: base.Params,

@@ -87,9 +87,7 @@ def _sums(
       diagnosis.next_probs(draft, draft_params, tokens, sampling),
       diagnosis.next_probs(target, target_params, tokens, sampling),
     )
-    # Entry `i` of `probs` predicts token `i + 1`.
-    index = jnp.arange(tokens.shape[0])
-    emitted = (start - 1 <= index) & (index < length - 1)
+    emitted = diagnosis.predicts_emitted(start, length, len(tokens))
 
     def epsilon_sums(epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
       rules = [

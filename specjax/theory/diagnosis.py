@@ -129,6 +129,20 @@ def _distances(
   return jax.lax.map(row_distances, tokens)
 
 
+def predicts_emitted(
+  start: jax.Array, length: jax.Array, num_tokens: int
+) -> jax.Array:
+  """Returns `[S]` bool, whether the token after each token was emitted.
+
+  Args:
+    start: length of the prompt.
+    length: length of the text, including the prompt.
+    num_tokens: `S`, the size of the buffer.
+  """
+  index = jnp.arange(num_tokens)
+  return (start - 1 <= index) & (index < length - 1)
+
+
 def next_probs(
   model: base.LanguageModel,
   params: base.Params,

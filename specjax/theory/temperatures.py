@@ -103,9 +103,7 @@ def _sums(
       ],
       axis=-1,
     )
-    # Entry `i` predicts token `i + 1`.
-    index = jnp.arange(tokens.shape[0])
-    emitted = ((start - 1 <= index) & (index < length - 1))[:, None]
+    emitted = diagnosis.predicts_emitted(start, length, len(tokens))[:, None]
     best = jax.nn.one_hot(jnp.argmax(acceptance, axis=-1), num)
     total = lambda values: jnp.where(emitted, values, 0.0).sum(0)
     highest = total(acceptance.max(-1, keepdims=True))[0]

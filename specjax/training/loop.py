@@ -24,6 +24,8 @@ from specjax.data import lines
 from specjax.data import packing
 from specjax.models import checkpoint
 
+# File with the metrics of each step, in the workdir.
+METRICS = 'metrics.jsonl'
 # File with the settings of the run, in the folder of the checkpoints.
 _SETTINGS = 'settings.json'
 # Number of changes that an error lists; another width changes all shapes.
@@ -144,7 +146,7 @@ def fit(
     jax.jit(_make_step(loss_fn, transform, config.seed), donate_argnums=0),
     frozen=frozen,
   )
-  metrics_path = os.path.join(workdir, 'metrics.jsonl')
+  metrics_path = os.path.join(workdir, METRICS)
   state = _train(
     step_fn, state, start, rows, config, manager, metrics_path, seconds
   )

@@ -114,18 +114,18 @@ def test_texts_of_tokens_are_those_of_other_libraries():
   core = _metaspace()
   core.add_tokens([tokenizers.AddedToken('▁▁', special=False)])
   core.add_special_tokens(['<s>', '</s>'])
-  own = tokenizer_lib.Tokenizer(
+  tokenizer = tokenizer_lib.Tokenizer(
     core, prompt_format.plain_format(core, [core.token_to_id('</s>')])
   )
-  texts = own.token_texts()
-  assert sorted(texts) == list(range(own.vocab_size))
+  texts = tokenizer.token_texts()
+  assert sorted(texts) == list(range(tokenizer.vocab_size))
   assert texts[core.token_to_id('▁the')] == b' the'
   assert texts[core.token_to_id('▁▁')] == '▁▁'.encode()
   assert texts[core.token_to_id('<0x0A>')] == b'\n'
   assert texts[core.token_to_id('<s>')] == '<s>'
-  assert texts[own.end_id] == '<|end|>'
+  assert texts[tokenizer.end_id] == '<|end|>'
   order = list(texts)
-  assert order[0] == own.end_id
+  assert order[0] == tokenizer.end_id
   letter = core.token_to_id('t'), core.token_to_id('<0x74>')
   assert [texts[token] for token in letter] == [b't', b't']
   assert order.index(letter[0]) < order.index(letter[1])

@@ -218,7 +218,7 @@ def _vllm_eagle3(folder, target):
     raise ValueError('Invalid speculators config structure') from error
   if not isinstance(config.get('transformer_layer_config'), dict):
     raise ValueError('Must provide transformer_layer_config')
-  # Of the library speculators: fields without defaults, and its validators.
+  # The library speculators requires these fields, and validates them.
   assert settings['algorithm'] == kind == 'eagle3'
   assert settings['default_proposal_method'] == method['proposal_type']
   assert isinstance(settings['verifier']['architectures'], list)

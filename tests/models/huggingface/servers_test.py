@@ -117,22 +117,22 @@ def _train(kind, options):
   head = models.Head(config, heads.head(config), _begin(config))
   fixed = ('head_rows', *heads.shared_names(config))
   shared = {k: v for k, v in head.params.items() if k in fixed}
-  own = {k: v for k, v in head.params.items() if k not in fixed}
+  params = {k: v for k, v in head.params.items() if k not in fixed}
   data = _features(head), _best(head)
-  loss_fn = lambda own: _loss(head, own | shared, *data)
+  loss_fn = lambda params: _loss(head, params | shared, *data)
 
   @jax.jit
-  def train(own):
-    def step(own, _):
-      loss, gradients = jax.value_and_grad(loss_fn)(own)
+  def train(params):
+    def step(params, _):
+      loss, gradients = jax.value_and_grad(loss_fn)(params)
       move = lambda x, gradient: x - 0.02 * gradient
-      return jax.tree.map(move, own, gradients), loss
+      return jax.tree.map(move, params, gradients), loss
 
-    return jax.lax.scan(step, own, length=5)
+    return jax.lax.scan(step, params, length=5)
 
-  own, losses = train(own)
+  params, losses = train(params)
   assert losses[-1] < losses[0]
-  return head._replace(params=own | shared)
+  return head._replace(params=params | shared)
 
 
 def _head(kind, options):
