@@ -64,9 +64,9 @@ setuptools.setup(
     # What a change is checked with, beside tests.
     'lint': ['mypy>=2.4', 'ruff'],
     # The same file of weights in llama.cpp; it is compiled when installed.
-    'llama_cpp': [*GGUF, 'llama-cpp-python>=0.3'],
+    'llama-cpp': [*GGUF, 'llama-cpp-python>=0.3'],
     # Tasks of lm-evaluation-harness: python -m experiments.harness.
-    'lm_eval': ['lm-eval>=0.4.13'],
+    'lm-eval': ['lm-eval>=0.4.13'],
     # The same weights in another implementation: some tests compare with it,
     # and so do configs/benchmark/peer.py and smollm2.py.
     'oracles': ['torch==2.13.0', 'transformers>=5'],

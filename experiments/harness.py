@@ -4,7 +4,7 @@ python -m experiments.harness --model specjax --tasks TASK \
     --model_args family=mini method=medium:4
 
 runs the command line of the harness (Gao et al., 2021), with the model
-`specjax` in addition to its own. The extra `lm_eval` installs it.
+`specjax` in addition to its own. The extra `lm-eval` installs it.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ import pytest
 # The extra of setup.py that installs each package.
 EXTRAS = {
   'libtpu': 'accelerators',
-  'lm_eval': 'lm_eval',
+  'lm_eval': 'lm-eval',
   'torch': 'oracles',
   'transformers': 'oracles',
 }

@@ -1,5 +1,6 @@
 """What an installed package is like, seen from outside of its checkout."""
 
+import importlib.metadata
 import pathlib
 import re
 import shutil
@@ -20,6 +21,7 @@ _SETUP_FILES = 'setup.py', 'pyproject.toml', 'README.md', 'LICENSE'
 _BUILD = "from setuptools import build_meta; build_meta.build_editable('wheel')"
 _BUILD_WHEEL = "from setuptools import build_meta; build_meta.build_wheel('.')"
 _MAX_BYTES = 100 * 2**20  # The limit of the Python Package Index for a file.
+_COMMAND = re.compile(r"pip install -e '\.\[([\w,-]+)\]'")
 _USE = 'import specjax; specjax.Sampling; print(specjax.__version__)'
 
 
@@ -44,6 +46,17 @@ def _install(checkout, folder):
   zipfile.ZipFile(wheel).extractall(site)
   (site / 'others.pth').write_text(sysconfig.get_paths()['purelib'])
   return folder / 'bin' / 'python'
+
+
+def test_commands_name_extras_as_the_package_does():
+  """Older versions of pip find no `lm_eval` where the extra is `lm-eval`."""
+  extras = set(importlib.metadata.metadata('specjax').get_all('Provides-Extra'))
+  files = [_ROOT / '.ci/run', *_ROOT.glob('*.md'), *_ROOT.glob('docs/*.md')]
+  for folder in ('configs', 'experiments', 'specjax'):
+    files += (_ROOT / folder).rglob('*.py')
+  for path in files:
+    for command in _COMMAND.findall(path.read_text()):
+      assert extras.issuperset(command.split(',')), path
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 r"""Speed relative to HuggingFace transformers with the same weights.
 
-pip install -e '.[benchmark]'
+pip install -e '.[oracles]'
 python -m experiments.main --config=configs/benchmark/peer.py \
     --workdir=runs/peer
 

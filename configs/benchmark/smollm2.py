@@ -1,6 +1,6 @@
 r"""SmolLM2: all methods, and other implementations with the same weights.
 
-pip install -e '.[benchmark,llama_cpp]'
+pip install -e '.[llama-cpp,oracles]'
 python -m experiments.main --config=configs/benchmark/smollm2.py \
     --config.data_dir=DATA --workdir=runs/smollm2
 

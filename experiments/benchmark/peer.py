@@ -36,7 +36,7 @@ class _Package(NamedTuple):
 
 _PEERS = {
   'transformers': _Package('transformers', 'oracles', transformers_peer.Peer),
-  'llama.cpp': _Package('llama_cpp', 'llama_cpp', llama_cpp_peer.Peer),
+  'llama.cpp': _Package('llama_cpp', 'llama-cpp', llama_cpp_peer.Peer),
 }
 
 
