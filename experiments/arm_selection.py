@@ -3,7 +3,9 @@
 It adds columns to the rows of `compare`, and two methods that are computed from
 the records of the single arms: the oracle decodes each prompt with the arm that
 needs the fewest rounds per token, and with `config.router`, the router decodes
-it with the arm that it predicts from the prompt. The methods are the single
+it with the arm that it predicts from the prompt. With `config.oracle` of
+'seconds', the oracle minimizes the seconds per token of timed records, which
+also selects what was fast by accident. The methods are the single
 arms of `config.arms`, then `config.methods`, then `config.bandits`, which
 select among the arms.
 
@@ -31,10 +33,13 @@ MAY_CHANGE = (
   'baseline',
   'by_domain',
   'carry_over',
+  'oracle',
   'router',
   'router_prompts',
 )
 _ROUTER = 'router'
+# What the oracle may minimize per token.
+_COSTS = dict.fromkeys(('rounds', 'seconds'))
 
 
 def prepare(config):
@@ -43,6 +48,9 @@ def prepare(config):
   if config.get('baseline'):
     labels = dict.fromkeys(method.label for method in setup.methods)
     registry.lookup(labels, 'baseline', config.baseline)
+  registry.lookup(_COSTS, 'oracle', config.get('oracle', 'rounds'))
+  if config.get('oracle') == 'seconds' and not config.get('repeats', 0):
+    raise ValueError("oracle 'seconds' needs timed methods: repeats >= 1.")
   return setup
 
 
@@ -59,7 +67,7 @@ def run(config, workdir):
   for prompts in setup.prompt_sets:
     on_set = [result for result in decoded if result.prompts is prompts]
     single_arms = on_set[: len(arms)]
-    on_set.append(choice.oracle(single_arms))
+    on_set.append(choice.oracle(single_arms, config.get('oracle', 'rounds')))
     if has_router:
       routed = routing.route(router, [job.turns[0] for job in prompts.jobs])
       routed = np.tile(routed, config.get('num_seeds', 1))

@@ -48,22 +48,19 @@ def get_config(file=''):
   file_prompts = {name: {'from': file, 'limit': 16}} if file else {}
   return ml_collections.ConfigDict(
     {
-      'experiment': 'compare',
+      'experiment': 'arm_selection',
       'family': 'smollm2/heads',
       'data_dir': '',  # Its eval files; the shipped prompts by default.
       'prompts': {'eval': {'domains': smollm2.DOMAINS}, **file_prompts},
       'prompts_per_domain': 8,
       'by_domain': True,
-      'methods': (
-        'none',
-        'prompt_lookup:4',
-        _HEAD,
-        _WITH_HEAD[0],
-        _ALONE[0],
-      ),
-      'arms': ('none', _HEAD, *_WITH_HEAD, *_ALONE),  # For the bandit.
+      'arms': ('none', 'prompt_lookup:4', _HEAD, _WITH_HEAD[0], _ALONE[0]),
       'bandits': (
-        {'bandit': 'goodput', 'label': 'goodput'},
+        {
+          'bandit': 'goodput',
+          'arms': ('none', _HEAD, *_WITH_HEAD, *_ALONE),
+          'label': 'goodput',
+        },
         {
           'bandit': 'lin_ucb(alpha=0.1)',
           'reward': 'throughput',
@@ -73,8 +70,9 @@ def get_config(file=''):
       ),
       'cost_rounds': 16,  # Rounds that are timed together.
       'cost_repeats': 3,  # How often they are timed.
+      'oracle': 'seconds',  # What it minimizes per token.
       'batch_size': 1,
-      'repeats': 1,
+      'repeats': 1,  # Timings, interleaved with plain decoding.
       'sampling': {'temperature': 0.0},
       'max_new_tokens': 64,
       'max_length': 512,
@@ -88,6 +86,7 @@ def get_config(file=''):
         'tokens_per_second',
         'speed_up',
         'speed_up_error',
+        'pulls',
         'same_outputs',
       ),
     }

@@ -6,11 +6,14 @@ python -m experiments.main --config=configs/cascades/paper_scale.py:t5_wmt \
 Variants and lengths are those of Narasimhan et al. (2024), Section 6 and
 Appendix E: `:t5_wmt`, `:t5_xsum` and `:t5_cnn_dm` with T5 small and large that
 were fine-tuned on the task, temperature 1, 5 draft tokens, and clocks on 500
-examples with 3 repeats; `:gemma_wmt`, `:gemma_cnn_dm`, `:gemma_gsm8k` and
-`:gemma_mbpp` with Gemma 2 2B and 27B, one draft token, and 1,000 prompts
-without clocks. An error lists the weights and data that are missing. The
-paper's few-shot prompts are not printed; `template` has an instruction.
-Programs of MBPP are not executed: they are compared with the reference.
+examples with 3 repeats; `:gemma_wmt`, `:gemma_cnn_dm`, `:gemma_gsm8k`,
+`:gemma_mbpp`, `:gemma_squad`, `:gemma_web_questions`,
+`:gemma_natural_questions` and `:gemma_trivia_qa` with Gemma 2 2B and 27B, one
+draft token, and 1,000 prompts without clocks. An error lists the weights and
+data that are missing. The paper's few-shot prompts are not printed; `template`
+has an instruction. Programs of MBPP are not executed: they are compared with
+the reference. Questions of SQuAD 2.0 that its passage does not answer have the
+answer 'unanswerable'.
 """
 
 from configs.cascades import frontier
@@ -45,9 +48,30 @@ _DATA = {
     'source': 'mbpp.jsonl of https://github.com/google-research',
     'metric': 'bleu',
   },
+  'squad': {
+    'file': 'data/squad_v2.jsonl',
+    'source': f'{_HUB}/datasets/rajpurkar/squad_v2, as JSONL',
+    'metric': 'exact_match',
+  },
+  'web_questions': {
+    'file': 'data/web_questions.jsonl',
+    'source': f'{_HUB}/datasets/stanfordnlp/web_questions, as JSONL',
+    'metric': 'exact_match',
+  },
+  'natural_questions': {
+    'file': 'data/nq_open.jsonl',
+    'source': f'{_HUB}/datasets/google-research-datasets/nq_open, as JSONL',
+    'metric': 'exact_match',
+  },
+  'trivia_qa': {
+    'file': 'data/trivia_qa.jsonl',
+    'source': f'{_HUB}/datasets/mandarjoshi/trivia_qa, rc.nocontext, as JSONL',
+    'metric': 'exact_match',
+  },
 }
 _T5 = 'a T5 v1.1 {} that was fine-tuned on the task, as a HuggingFace folder'
 _GEMMA = f'{_HUB}/google/gemma-2-{{}}-it'
+_ANSWER = 'Answer in a few words: {}'
 # By task: models, data set, template, tokens of prompts and of answers.
 _TASKS = {
   't5_wmt': ('t5', 'translate English to German: {}', 80, 80),
@@ -57,6 +81,12 @@ _TASKS = {
   'gemma_cnn_dm': ('gemma', 'Summarize in three sentences: {}', 2048, 128),
   'gemma_gsm8k': ('gemma', 'Solve step by step: {}', 1024, 320),
   'gemma_mbpp': ('gemma', 'Write a Python function. {}', 1024, 320),
+  'gemma_squad': (
+    *('gemma', 'Answer in a few words, or "unanswerable": {}', 1024, 5),
+  ),
+  'gemma_web_questions': ('gemma', _ANSWER, 128, 5),
+  'gemma_natural_questions': ('gemma', _ANSWER, 128, 5),
+  'gemma_trivia_qa': ('gemma', _ANSWER, 128, 5),
 }
 
 VARIANTS = tuple(_TASKS)

@@ -25,18 +25,27 @@ def prepare(config: Any) -> compare.Setup:
   return compare.prepare(config)
 
 
-def best_arms(arms: Sequence[compare.Decoded]) -> np.ndarray:
-  """Returns `[P]`: for each prompt, the arm with the most tokens per round."""
-  rounds, emitted = (
+def best_arms(
+  arms: Sequence[compare.Decoded], cost: str = 'rounds'
+) -> np.ndarray:
+  """Returns `[P]`: for each prompt, the arm with the lowest cost per token.
+
+  Args:
+    arms: the records of each arm, all on the same prompts.
+    cost: 'rounds', or 'seconds' of timed records.
+  """
+  costs, emitted = (
     np.array([[record[name] for record in arm.records] for arm in arms])
-    for name in ('rounds', 'emitted')
+    for name in (cost, 'emitted')
   )
-  return (rounds / np.maximum(emitted, 1)).argmin(axis=0)
+  return (costs / np.maximum(emitted, 1)).argmin(axis=0)
 
 
-def oracle(arms: Sequence[compare.Decoded]) -> compare.Decoded:
+def oracle(
+  arms: Sequence[compare.Decoded], cost: str = 'rounds'
+) -> compare.Decoded:
   """Returns the records of decoding each prompt with its best arm."""
-  return assign(arms, best_arms(arms), ORACLE)
+  return assign(arms, best_arms(arms, cost), ORACLE)
 
 
 def assign(

@@ -13,6 +13,8 @@ from typing import NamedTuple
 Row = Mapping[str, Any]
 # What a message of a chat says, by its role.
 _ROLES = 'user', 'assistant'
+# The answer to a question whose passage does not answer it, as in SQuAD 2.0.
+UNANSWERABLE = 'unanswerable'
 
 
 class Layout(NamedTuple):
@@ -75,14 +77,51 @@ def _messages(row: Row) -> dict[str, Any]:
 
 def _instruction(row: Row) -> dict[str, Any]:
   """Returns the instruction, followed by its input if there is one."""
-  texts = row['instruction'], row.get('input') or ''
+  prompt = _paragraphs(row, 'instruction', 'input')
+  return {'prompt': prompt, 'response': row['output']}
+
+
+def _question(key: str, source: str) -> Layout:
+  """Returns the layout of questions whose answers have the key `key`.
+
+  Questions may have a passage, `context`, which comes first. Several accepted
+  answers become the lines of the response, as `evaluation.exact_match` reads
+  them.
+  """
+  return Layout(
+    ('question', key),
+    lambda row: {
+      'prompt': _paragraphs(row, 'context', 'question'),
+      'response': _accepted(row[key]),
+    },
+    source,
+  )
+
+
+def _paragraphs(row: Row, *keys: str) -> str:
+  """Returns the texts of those keys that a row has, between blank lines."""
+  texts = [row[key] for key in keys if row.get(key)]
   for text in texts:
     if not isinstance(text, str):
-      raise ValueError(
-        f"'instruction' and 'input' must be strings, got {type(text).__name__}."
-      )
-  prompt = '\n\n'.join(filter(None, texts))
-  return {'prompt': prompt, 'response': row['output']}
+      names = ' and '.join(map(repr, keys))
+      raise ValueError(f'{names} must be strings, got {type(text).__name__}.')
+  return '\n\n'.join(texts)
+
+
+def _accepted(answers: Any) -> Any:
+  """Returns accepted answers as lines, and anything but a list as it is."""
+  if isinstance(answers, dict):
+    if 'text' in answers:  # SQuAD.
+      answers = answers['text']
+    else:  # TriviaQA.
+      answers = [answers.get('value'), *answers.get('aliases', ())]
+  if not isinstance(answers, list):
+    return answers
+  for answer in answers:
+    if not isinstance(answer, str):
+      raise ValueError(f'answers must be strings, got {type(answer).__name__}.')
+  lines = dict.fromkeys(' '.join(answer.split()) for answer in answers)
+  return '\n'.join(lines) or UNANSWERABLE
 
 
 def _translation(row: Row) -> dict[str, Any]:
@@ -108,7 +147,8 @@ LAYOUTS: dict[str, Layout] = {
   'translation': Layout(('translation',), _translation, 'WMT'),
   'news': _pair('article', 'highlights', 'CNN/DailyMail'),
   'summary': _pair('document', 'summary', 'XSum'),
-  'question': _pair('question', 'answer', 'GSM8K'),
+  'question': _question('answer', 'GSM8K, Natural Questions, TriviaQA'),
+  'questions': _question('answers', 'SQuAD, WebQuestions'),
   'program': _pair('text', 'code', 'MBPP'),
 }
 

@@ -15,6 +15,7 @@ def exact_match(anywhere: bool = False) -> scoring.Metric:
   Texts are compared in lower case, without punctuation and articles, and with
   white space collapsed. A text that would become empty ('A+', '---') keeps its
   characters, so that it matches neither another such text nor an empty one.
+  Each line of a reference is an accepted answer.
 
   Args:
     anywhere: whether the reference may occur inside of a prediction, as whole
@@ -22,10 +23,12 @@ def exact_match(anywhere: bool = False) -> scoring.Metric:
   """
 
   def score(prediction: str, reference: str) -> float:
-    predicted, expected = _normalize(prediction), _normalize(reference)
+    predicted = _normalize(prediction)
+    lines = [line for line in reference.splitlines() if line.strip()]
+    accepted = list(map(_normalize, lines or ['']))
     if anywhere:
-      return float(f' {expected} ' in f' {predicted} ')
-    return float(predicted == expected)
+      return float(any(f' {line} ' in f' {predicted} ' for line in accepted))
+    return float(predicted in accepted)
 
   return scoring.mean(score)
 

@@ -47,6 +47,10 @@ _ROWS = {
     {'question': 'a', 'answer': 'b #### 3'},
     examples.Example('file', 'a', 'b #### 3'),
   ),
+  'questions': (
+    {'context': 'a', 'question': 'b', 'answers': {'text': ['c', 'd\ne', 'c']}},
+    examples.Example('file', 'a\n\nb', 'c\nd e'),
+  ),
   'program': (
     {'task_id': 1, 'text': 'a', 'code': 'b', 'test_list': ['c']},
     examples.Example('file', 'a', 'b'),
@@ -62,6 +66,21 @@ def test_rows_of_a_layout_are_read_and_written_back(name, tmp_path):
   assert examples.read(path) == [expected]
   examples.write(copy, [expected])
   assert examples.read(copy) == [expected]
+
+
+@pytest.mark.parametrize(
+  ('answers', 'response'),
+  [
+    ({'answer': ['b', 'c']}, 'b\nc'),  # Natural Questions.
+    ({'answer': {'value': 'b', 'aliases': ['c', 'b']}}, 'b\nc'),  # TriviaQA.
+    ({'answers': ['b']}, 'b'),  # WebQuestions.
+    ({'answers': {'text': [], 'answer_start': []}}, 'unanswerable'),
+  ],
+)
+def test_accepted_answers_are_lines(answers, response, tmp_path):
+  path = tmp_path / 'file.jsonl'
+  path.write_text(json.dumps({'question': 'a'} | answers))
+  assert examples.read(path) == [examples.Example('file', 'a', response)]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +102,11 @@ def test_rows_of_a_layout_are_read_and_written_back(name, tmp_path):
     ),
     ({'translation': {'de': 'ja'}}, "'translation' must have the texts of two"),
     ({'question': 'a', 'answer': 3}, "'response' must be a string, got int"),
+    ({'question': 'a', 'answers': [3]}, 'answers must be strings, got int'),
+    (
+      {'question': ['a'], 'answer': 'b'},
+      "'question' must be strings, got list",
+    ),
   ],
 )
 def test_a_row_of_no_layout_is_named_with_its_line(row, reason, tmp_path):

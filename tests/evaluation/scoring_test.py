@@ -102,6 +102,9 @@ def test_rouge_stems_by_default():
     ('', 'A+', False),
     ('the', '---', False),
     ('A', 'The', False),
+    ('A poet', 'Writer\nPoet', True),  # Accepted answers are lines.
+    ('writer poet', 'Writer\nPoet', False),
+    ('', 'Writer\n\nPoet', False),
   ],
 )
 def test_exact_match_by_hand(prediction, reference, right):
@@ -118,11 +121,12 @@ def test_exact_match_by_hand(prediction, reference, right):
     ('The old mane was cut.', False),
     ('old-fashioned man', False),
     ('Man, old', False),
+    ('Some fellow', True),
     ('', False),
   ],
 )
 def test_an_answer_may_stand_anywhere(prediction, right):
-  texts = [prediction], ['The old man']
+  texts = [prediction], ['The old man\nfellow']
   assert _scores('exact_match', *texts, anywhere=True).total == 100 * right
   assert _scores('exact_match', *texts).total == 0
 

@@ -131,7 +131,10 @@ def test_of_equal_arms_the_oracle_takes_the_first():
       method,
       prompts,
       [
-        {'rounds': r, 'emitted': e, 'accepted': depths, 'drafted': depths}
+        {
+          **{'rounds': r, 'emitted': e, 'seconds': r * r},
+          **{'accepted': depths, 'drafted': depths},
+        }
         for r, e in zip(rounds, emitted)
       ],
     )
@@ -152,6 +155,10 @@ def test_of_equal_arms_the_oracle_takes_the_first():
   # Counts have the length of the deepest arm.
   drafted = [record['drafted'] for record in oracle.records]
   assert drafted == [[1, 1], [1, 0], [1, 0]]
+  # 4 / 4 and 9 / 7 seconds per token, 9 / 9 and 4 / 4, 25 / 9 and 25 / 9.
+  assert choice.best_arms(arms, 'seconds').tolist() == [0, 0, 0]
+  arms[0].records[1]['seconds'] = 10
+  assert choice.best_arms(arms, 'seconds').tolist() == [0, 1, 0]
 
 
 def test_sessions_fit_with_what_each_turn_emits(family):
@@ -284,6 +291,12 @@ def _batch_record(method, job):
     ('lengths', {'num_batches': 1}, 'num_batches must be >= 2, got 1'),
     ('lengths', {'repeats': 0}, 'repeats must be >= 1, got 0'),
     ('memory', {'baseline': 'large:4'}, "Unknown baseline 'large:4'. Known"),
+    ('drafters', {'oracle': 'bytes'}, "Unknown oracle 'bytes'. Known: rounds"),
+    (
+      'drafters',
+      {'oracle': 'seconds', 'repeats': 0},
+      "oracle 'seconds' needs timed methods",
+    ),
     (
       'drafters',
       {'arms': (*_ARMS, _ARMS[0])},

@@ -15,7 +15,8 @@ _RECIPES = {
   'banditspec/eagle2_7b': ('llama3', 'qwen2'),
   'cascades/paper_scale': (
     *('t5_wmt', 't5_xsum', 't5_cnn_dm', 'gemma_wmt', 'gemma_cnn_dm'),
-    *('gemma_gsm8k', 'gemma_mbpp'),
+    *('gemma_gsm8k', 'gemma_mbpp', 'gemma_squad', 'gemma_web_questions'),
+    *('gemma_natural_questions', 'gemma_trivia_qa'),
   ),
   'metasd/vicuna_7b': ('heads', 'chains'),
   'theory/pythia': ('',),
@@ -32,6 +33,16 @@ _ROWS = {
   'cnn_dailymail': {'id': '0', 'article': 'one two', 'highlights': 'yes'},
   'gsm8k': {'question': 'one two', 'answer': 'yes #### 2'},
   'mbpp': {'task_id': 1, 'text': 'count', 'code': 'yes', 'test_list': []},
+  'squad_v2': {
+    **{'id': '0', 'title': 'yes', 'context': 'one two', 'question': 'count'},
+    'answers': {'text': ['yes', 'two'], 'answer_start': [4, 4]},
+  },
+  'web_questions': {'url': 'yes', 'question': 'count', 'answers': ['yes']},
+  'nq_open': {'question': 'count', 'answer': ['yes', 'two']},
+  'trivia_qa': {
+    **{'question': 'count', 'question_id': '0'},
+    'answer': {'value': 'yes', 'aliases': ['yes', 'two'], 'type': 'one'},
+  },
   'alpaca_farm_eval': {'instruction': 'count', 'input': '', 'output': 'yes'},
 }
 
