@@ -76,7 +76,10 @@ def test_every_config_of_a_paper_is_on_the_page_of_reproduction():
 
 
 def test_what_is_reproduced_has_a_kept_result():
-  """Rows link kept results of their configs; others are called config only."""
+  """Rows link kept results of their configs; others are called config only.
+
+  Every kept result of a paper is linked, and some that are no paper's.
+  """
   text = (ROOT / 'docs' / 'reproduction.md').read_text(encoding='utf-8')
   rows = [line[2:-2].split(' | ') for line in text.splitlines()]
   rows = [row for row in rows if len(row) == 5 and 'configs/' in row[2]]
@@ -93,7 +96,7 @@ def test_what_is_reproduced_has_a_kept_result():
   kept = (ROOT / 'docs' / 'results' / 'data').glob('*/*.json')
   names = {path.relative_to(ROOT / 'docs').as_posix() for path in kept}
   others = 'results/data/benchmark/', 'results/data/train/'
-  assert linked == {name for name in names if not name.startswith(others)}
+  assert linked >= {name for name in names if not name.startswith(others)}
 
 
 def test_the_page_about_serving_has_what_each_server_reads():
