@@ -597,7 +597,9 @@ class Scored(NamedTuple):
 
   tokens: jax.Array  # [B, N + 1] int32, of the root and the nodes
   valid: jax.Array  # [B, N + 1] bool, those that were drafted, and the root
-  likeliest: jax.Array  # [B, N + 1, K] int32, the likeliest tokens, best first
+  # [B, N + 1, K] int32, the likeliest tokens, best first, also after nodes that
+  # are not valid; zeros where nothing was scored.
+  likeliest: jax.Array
 
 
 class StateSlot(NamedTuple):
@@ -681,7 +683,9 @@ class Drafter:
   def may_stop_early(self) -> bool:
     """Whether only a part of a tree may be valid.
 
-    The target then scores trees up to the last valid node of the batch.
+    The target then scores trees up to the last valid node of the batch. A
+    drafter that reads what the target predicts after nodes that are not valid
+    leaves it false.
     """
     return False
 

@@ -10,6 +10,7 @@ from specjax.drafters.dynamic_tree import DynamicTree
 from specjax.drafters.early_exit import EarlyExit
 from specjax.drafters.ensemble import Ensemble
 from specjax.drafters.feature_head import FeatureHeadDrafter
+from specjax.drafters.lookahead import Lookahead
 from specjax.drafters.lookup_or import LookupOr
 from specjax.drafters.medusa import Medusa
 from specjax.drafters.no_drafter import NoDrafter
@@ -36,6 +37,7 @@ __all__ = [
   'Ensemble',
   'FeatureHeadDrafter',
   'Length',
+  'Lookahead',
   'LookupOr',
   'Margin',
   'Medusa',
@@ -61,6 +63,7 @@ DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'early_exit': EarlyExit,
   'ensemble': Ensemble,
   'feature_head': FeatureHeadDrafter,
+  'lookahead': Lookahead,
   'lookup_or': LookupOr,
   'medusa': Medusa,
   'none': NoDrafter,

@@ -6,6 +6,7 @@ import numpy as np
 
 from specjax import base
 from specjax import sampling as sampling_lib
+from specjax import trees
 
 
 def draft_probs(
@@ -57,6 +58,35 @@ def fill_in(
     return jnp.where(is_predicted, overlap, previous)
 
   return jax.tree.map(fill, acceptance, probs, target.probs)
+
+
+def tokens_before(
+  context: base.Context, target: base.TargetProbs
+) -> jax.Array:
+  """Returns `[B, P]` the token before each committed position."""
+  index = np.arange(target.probs.processed.shape[1])[None]
+  positions = target.start[:, None] + index - 1
+  return trees.at_entries(
+    context.tokens, jnp.minimum(positions, context.lengths[:, None] - 1)
+  )
+
+
+def mass(
+  target: base.TargetProbs, tokens: jax.Array, exists: jax.Array
+) -> base.Probs:
+  """Returns `[B, P]` the target's mass on tokens that are chosen there.
+
+  Args:
+    target: the target's, at committed positions.
+    tokens: `[B, P, K]` int32 different tokens at each of them.
+    exists: `[B, P, K]` bool, which of them there are.
+  """
+
+  def sum_probs(probs: jax.Array) -> jax.Array:
+    chosen = jnp.take_along_axis(probs, jnp.where(exists, tokens, 0), axis=-1)
+    return jnp.where(exists, chosen, 0.0).sum(-1)
+
+  return jax.tree.map(sum_probs, target.probs)
 
 
 def zeros(target: base.TargetProbs) -> base.Probs:

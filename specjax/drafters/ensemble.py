@@ -197,12 +197,14 @@ class Ensemble(base.Drafter):
     scored: base.Scored,
     rows: jax.Array,
   ) -> tuple[base.DraftState, ...]:
-    """Lets members read what the target has predicted."""
+    """Lets members read what the target has predicted, their own nodes first."""
+    _, nodes = trees.join(self.topologies)
+    members = zip(self.drafters, state, nodes, strict=True)
     return tuple(
-      member.observe(member_state, scored, rows)
+      member.observe(member_state, _own_first(scored, member_nodes), rows)
       if member.num_likeliest
       else member_state
-      for member, member_state in zip(self.drafters, state, strict=True)
+      for member, member_state, member_nodes in members
     )
 
   def _contexts(self, context: base.Context) -> list[base.Context]:
@@ -267,6 +269,22 @@ def member_outcome(
     num_accepted=jnp.asarray(topology.offsets)[last],
     tokens=outcome.tokens[:, : topology.depth + 1],
   )
+
+
+def _own_first(scored: base.Scored, nodes: np.ndarray) -> base.Scored:
+  """Returns scored tokens in another order: root, a member's nodes, others.
+
+  If the ensemble has drafted them, the member finds its nodes where they would
+  be if it had drafted them alone.
+
+  Args:
+    scored: what the target has predicted.
+    nodes: `[N]` numbers of the member's nodes in the joint tree.
+  """
+  own = np.append(0, nodes + 1)
+  others = np.setdiff1d(np.arange(scored.tokens.shape[1]), own)
+  order = np.append(own, others)
+  return jax.tree.map(lambda leaf: leaf[:, order], scored)
 
 
 def _paths(topology: trees.Topology) -> np.ndarray:

@@ -14,6 +14,7 @@ from specjax import base
 from specjax import checks
 from specjax import components
 from specjax import trees
+from specjax.drafters import acceptance_estimate
 from specjax.drafters import siblings
 
 # In place of a successor that is not known.
@@ -153,17 +154,10 @@ class TokenRecycling(base.Drafter):
     """
     del params
     num_children = len(self.topology.levels[0])
-    positions = np.arange(target.probs.processed.shape[1])[None]
-    before = target.start[:, None] + positions - 1
-    tokens = trees.at_entries(
-      context.tokens, jnp.minimum(before, context.lengths[:, None] - 1)
-    )
+    tokens = acceptance_estimate.tokens_before(context, target)
     look_up = lambda table, tokens: table[tokens, :num_children]
     successors = jax.vmap(look_up)(state, tokens)
-
-    def mass(probs: jax.Array) -> jax.Array:
-      probs = jnp.take_along_axis(probs, jnp.maximum(successors, 0), axis=-1)
-      return jnp.where(successors == _UNKNOWN, 0.0, probs).sum(-1)
-
-    num_read = jnp.zeros_like(rows, jnp.int32)
-    return state, num_read, jax.tree.map(mass, target.probs)
+    acceptance = acceptance_estimate.mass(
+      target, successors, successors != _UNKNOWN
+    )
+    return state, jnp.zeros_like(rows, jnp.int32), acceptance

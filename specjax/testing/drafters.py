@@ -27,6 +27,7 @@ EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
   drafters.DynamicTree: {'num_nodes': 4, 'depth': 2, 'beam': 2},
   drafters.EarlyExit: {'num_layers': 1},
   drafters.FeatureHeadDrafter: {'bonus_probs': True},
+  drafters.Lookahead: {'window': 2, 'ngram': 3, 'candidates': 2},
   drafters.Parallel: {'mask_token': 1, 'bonus_probs': True},
   drafters.TokenRecycling: {
     'vocab_size': building.VOCAB_SIZE,
@@ -166,7 +167,7 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
   ) -> tuple[base.DraftTree, Any]:
     """Returns a draft of one context, and an estimate for another."""
     state = drafter.init(params, context, _BUFFER)
-    state = _observe(drafter, state, context)
+    state = _observe(drafter, keys, params, state, context)
     tree, _ = drafter.draft(keys, params, state, context)
     if not drafter.can_estimate:
       return tree, None
@@ -243,7 +244,7 @@ def _run_round(
     tokens=jnp.zeros((_ROWS, depth + 1), jnp.int32),
   )
   committed = drafter.commit(state, proposal, context, outcome, every)
-  observed = _observe(drafter, state, context)
+  observed = _observe(drafter, keys, params, state, context)
   catch_ups, estimate = [], None
   if drafter.can_catch_up:
     catch_ups = [
@@ -256,16 +257,22 @@ def _run_round(
 
 
 def _observe(
-  drafter: base.Drafter, state: base.DraftState, context: base.Context
+  drafter: base.Drafter,
+  keys: jax.Array,
+  params: base.Params,
+  state: base.DraftState,
+  context: base.Context,
 ) -> base.DraftState:
-  """Returns the state after a target's call on the first tokens of rows."""
+  """Returns the state after a target's call on the drafter's own tree."""
   if not drafter.num_likeliest:
     return state
-  tokens = context.tokens[:, :_ROWS]
+  tree, _ = drafter.draft(keys, params, state, context)
+  last = trees.at_entries(context.tokens, context.lengths[:, None] - 1)
+  tokens = jnp.append(last, tree.tokens, axis=1)
   ranks = np.arange(drafter.num_likeliest)
   scored = base.Scored(
     tokens,
-    valid=jnp.arange(_ROWS)[None] < context.lengths[:, None],
+    valid=jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True),
     likeliest=(tokens[..., None] + ranks[None, None]) % building.VOCAB_SIZE,
   )
   return drafter.observe(state, scored, jnp.ones(len(tokens), bool))
