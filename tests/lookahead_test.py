@@ -3,8 +3,6 @@
 Oracle: lists and a dictionary, as in the authors' code.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -358,9 +356,7 @@ def test_loop_copies_no_pool_and_emits_what_greedy_decoding_does(
   results = one.results(PROMPTS, state)
   assert arms.tokens(results) == arms.greedy_tokens()
   num_rounds = np.asarray(state.counters.pulls[:, 0])
-  np.testing.assert_array_equal(
-    pool_of(state).num_ngrams, WINDOW * num_rounds
-  )
+  np.testing.assert_array_equal(pool_of(state).num_ngrams, WINDOW * num_rounds)
 
 
 def test_rows_depend_on_no_neighbor_and_on_no_prompt_before():

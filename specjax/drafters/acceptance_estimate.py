@@ -60,9 +60,7 @@ def fill_in(
   return jax.tree.map(fill, acceptance, probs, target.probs)
 
 
-def tokens_before(
-  context: base.Context, target: base.TargetProbs
-) -> jax.Array:
+def tokens_before(context: base.Context, target: base.TargetProbs) -> jax.Array:
   """Returns `[B, P]` the token before each committed position."""
   index = np.arange(target.probs.processed.shape[1])[None]
   positions = target.start[:, None] + index - 1

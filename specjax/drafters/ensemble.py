@@ -197,7 +197,7 @@ class Ensemble(base.Drafter):
     scored: base.Scored,
     rows: jax.Array,
   ) -> tuple[base.DraftState, ...]:
-    """Lets members read what the target has predicted, their own nodes first."""
+    """Lets members read what the target has predicted, each its nodes first."""
     _, nodes = trees.join(self.topologies)
     members = zip(self.drafters, state, nodes, strict=True)
     return tuple(

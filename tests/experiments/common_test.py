@@ -170,6 +170,12 @@ def _pool(folder, temperature=1.0):
     ('small:eagle', trees.eagle(), 'otm', None),
     ('prompt_lookup:2x3', trees.chains(2, 3), 'otm', None),
     ('token_recycling:2.2', trees.prefix_tree((2, 2)), 'otm', None),
+    (
+      'lookahead(window=1,ngram=3,candidates=2)',
+      trees.Topology((-1, -1, -1, 0, 1)),
+      'otm',
+      None,
+    ),
     ('suffix(factor=2.0):3/block', trees.chain(3), 'block', None),
     (' small : 3x4 / kseq ', trees.chains(3, 4), 'kseq', None),
   ],
