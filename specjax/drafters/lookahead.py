@@ -22,7 +22,7 @@ class LookaheadState(NamedTuple):
   """The window of guesses and the pool of n-grams of each row."""
 
   guesses: jax.Array  # [B, ngram - 1, window] int32, by level and column
-  ngrams: jax.Array  # [B, S, ngram] int32, a ring
+  ngrams: jax.Array  # [B, window * max_length, ngram] int32
   num_ngrams: jax.Array  # [B] int32, how many have entered the pool
 
 
@@ -182,7 +182,7 @@ class Lookahead(base.Drafter):
 
     Returns:
       `[candidates, ngram - 1]` the tokens that follow it, whose first ones
-      differ, and `[candidates]` how many were found, as a mask.
+      differ, and `[candidates]` which of them exist.
     """
     size = len(state.ngrams)
     slots = np.arange(size, dtype=np.int32)

@@ -171,8 +171,8 @@ def _pool(folder, temperature=1.0):
     ('prompt_lookup:2x3', trees.chains(2, 3), 'otm', None),
     ('token_recycling:2.2', trees.prefix_tree((2, 2)), 'otm', None),
     (
-      'lookahead(window=1,ngram=3,candidates=2)',
-      trees.Topology((-1, -1, -1, 0, 1)),
+      'lookahead(candidates=2)',
+      drafters.Lookahead(candidates=2).topology,
       'otm',
       None,
     ),
