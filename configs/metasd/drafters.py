@@ -99,6 +99,7 @@ def get_config(which='mini'):
       general,
       'prompt_lookup:5',
       'suffix:5',
+      'lookahead',
       *variant['methods'],
     ),
     bandits=(
@@ -219,12 +220,10 @@ REWARDS = {'UCB': _BD, 'UCB (BE)': _BE}
 
 
 def _tables(arm, general):
-  """Returns all tables; a row shows the number of the last one with it.
-
-  Lookahead decoding is not among our methods.
-  """
+  """Returns all tables; a row shows the number of the last one with it."""
   methods = specialists(arm) | {'OFA': general}
-  all_methods = methods | {'PLD': 'prompt_lookup:5'} | BANDITS
+  baselines = {'PLD': 'prompt_lookup:5', 'Lookahead': 'lookahead'}
+  all_methods = methods | baselines | BANDITS
   compared = ratios(arm, general)
   others = tuple((_BD, BANDITS[name]) for name in ('EXP3', 'SH', 'random'))
   in_domain, in_other_words = (
