@@ -266,7 +266,7 @@ def ensemble():
 
 ARMS = {
   'alone': lookahead,
-  'deferred': lambda: arms.deferred(lookahead()),
+  'deferred': lambda: arms.deferred(lookup_or()),
   'ensemble': ensemble,
   'lookup_or': lookup_or,
 }

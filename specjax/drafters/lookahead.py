@@ -17,12 +17,15 @@ from specjax import components
 from specjax import trees
 from specjax.drafters import acceptance_estimate
 
+# In place of the first token of an n-gram that is no longer in the pool.
+_REPLACED = -1
+
 
 class LookaheadState(NamedTuple):
   """The window of guesses and the pool of n-grams of each row."""
 
   guesses: jax.Array  # [B, ngram - 1, window] int32, by level and column
-  ngrams: jax.Array  # [B, window * max_length, ngram] int32
+  ngrams: jax.Array  # [B, S, ngram] int32, a ring
   num_ngrams: jax.Array  # [B] int32, how many have entered the pool
 
 
@@ -47,13 +50,11 @@ class Lookahead(base.Drafter):
   - all levels begin with the prompt, from its first token on, again and again
     where it is shorter. There, level 0 begins with random tokens of the prompt,
     and the other levels are filled in rounds without candidates;
-  - among n-grams with the same two first tokens, only the newest is a
-    candidate, since siblings in a tree are different;
+  - of n-grams with the same two first tokens, the pool keeps only the newest,
+    since siblings in a tree are different;
   - guesses in the window may be accepted as candidates are. A guess that
     repeats a sibling is scored, but cannot be accepted;
-  - the pool keeps the `window * max_length` newest n-grams, which are all of
-    them unless committed text is taken back, and a stop token may stay in the
-    window.
+  - a stop token may stay in the window.
 
   The window stays as it is in rounds that another arm has drafted: a call
   counts if it has scored exactly the tree that the state drafts.
@@ -136,9 +137,11 @@ class Lookahead(base.Drafter):
     positions = (levels + columns - 1).ravel()[None] % context.lengths[:, None]
     guesses = trees.at_entries(context.tokens, positions)
     rows = len(context.lengths)
+    # All n-grams of a text, as each round emits a token.
+    size = max_length * max(self.window, self.candidates)
     return LookaheadState(
       guesses.reshape(rows, *shape),
-      jnp.zeros((rows, self.window * max_length, self.ngram), jnp.int32),
+      jnp.full((rows, size, self.ngram), _REPLACED, jnp.int32),
       jnp.zeros(rows, jnp.int32),
     )
 
@@ -185,23 +188,13 @@ class Lookahead(base.Drafter):
       differ, and `[candidates]` which of them exist.
     """
     size = len(state.ngrams)
-    slots = np.arange(size, dtype=np.int32)
     # That of the newest n-gram is the largest.
-    recency = (slots - state.num_ngrams) % size
-    is_match = state.ngrams[:, 0] == token
-    is_match &= slots < state.num_ngrams
-
-    def pick(
-      recency: jax.Array, _: None
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-      newest = jnp.argmax(recency)
-      is_found = recency[newest] >= 0
-      tokens = jnp.where(is_found, state.ngrams[newest, 1:], 0)
-      others = jnp.where(state.ngrams[:, 1] == tokens[0], -1, recency)
-      return others, (tokens, is_found)
-
-    recency = jnp.where(is_match, recency, -1)
-    return jax.lax.scan(pick, recency, length=self.candidates)[1]
+    recency = (np.arange(size, dtype=np.int32) - state.num_ngrams) % size
+    recency = jnp.where(state.ngrams[:, 0] == token, recency, -1)
+    # As floats, since XLA sorts integers in full on CPU.
+    newest, slots = jax.lax.top_k(recency.astype(jnp.float32), self.candidates)
+    is_found = newest >= 0
+    return jnp.where(is_found[:, None], state.ngrams[slots, 1:], 0), is_found
 
   def observe(
     self, state: LookaheadState, scored: base.Scored, rows: jax.Array
@@ -220,12 +213,9 @@ class Lookahead(base.Drafter):
     guesses = state.guesses.at[0, 0].set(scored.tokens[0])
     predicted = scored.likeliest[self.last_entries, 0]
     columns = jnp.concatenate([guesses, predicted[None]])  # [ngram, window]
-    size = len(state.ngrams)
-    slots = state.num_ngrams + np.arange(self.window, dtype=np.int32)
-    slots = jnp.where(is_own, slots % size, size)  # Nothing is written there.
     return LookaheadState(
       jnp.where(is_own, columns[1:], state.guesses),
-      state.ngrams.at[slots].set(columns.T, mode='drop'),
+      _push(state.ngrams, state.num_ngrams, columns.T, is_own),
       state.num_ngrams + jnp.where(is_own, self.window, 0),
     )
 
@@ -248,3 +238,26 @@ class Lookahead(base.Drafter):
     )
     acceptance = acceptance_estimate.mass(target, found[..., 0], is_found)
     return state, jnp.zeros_like(rows, jnp.int32), acceptance
+
+
+def _push(
+  ngrams: jax.Array, num_ngrams: jax.Array, new: jax.Array, is_own: jax.Array
+) -> jax.Array:
+  """Puts n-grams into a row's pool, in place of those that begin alike.
+
+  Args:
+    ngrams: `[S, ngram]` the pool.
+    num_ngrams: `[]` int32, how many have entered it.
+    new: `[window, ngram]`, the newest last.
+    is_own: `[]` bool; if it is false, the pool stays as it is.
+  """
+  size, num_new = len(ngrams), len(new)
+  begin_alike = lambda old: (old[:, None, :2] == new[None, :, :2]).all(-1)
+  is_replaced = begin_alike(ngrams).any(1) & is_own
+  is_later = np.triu(np.ones((num_new, num_new), bool), k=1)
+  is_repeated = (begin_alike(new) & is_later).any(1)
+  new = new.at[:, 0].set(jnp.where(is_repeated, _REPLACED, new[:, 0]))
+  first = jnp.where(is_replaced, _REPLACED, ngrams[:, 0])
+  slots = (num_ngrams + np.arange(num_new, dtype=np.int32)) % size
+  slots = jnp.where(is_own, slots, size)  # Nothing is written there.
+  return ngrams.at[:, 0].set(first).at[slots].set(new, mode='drop')
