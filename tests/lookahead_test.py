@@ -186,10 +186,13 @@ def _estimate(drafter, *arguments):
 
 
 @pytest.mark.parametrize(
-  'shape', tiers.cases([(3, 4, 2), (1, 2, 1), (4, 2, 3), (1, 3, 7)], (3, 4, 2))
+  ('window', 'ngram', 'candidates'),
+  tiers.cases([(3, 4, 2), (1, 2, 1), (4, 2, 3), (1, 3, 7)], (3, 4, 2)),
 )
-def test_trees_and_estimates_are_those_of_lists_and_a_dictionary(shape):
-  check_rounds(make(*shape))
+def test_trees_and_estimates_are_those_of_lists_and_a_dictionary(
+  window, ngram, candidates
+):
+  check_rounds(make(window, ngram, candidates))
 
 
 def reading_finished_rows(state, scored, rows):
