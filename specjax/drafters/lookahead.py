@@ -134,7 +134,8 @@ class Lookahead(base.Drafter):
     del params
     shape = self.ngram - 1, self.window
     levels, columns = np.indices(shape, np.int32)
-    positions = (levels + columns - 1).ravel()[None] % context.lengths[:, None]
+    offsets = jnp.asarray(levels + columns - 1).ravel()
+    positions = offsets[None] % context.lengths[:, None]
     guesses = trees.at_entries(context.tokens, positions)
     rows = len(context.lengths)
     # All n-grams of a text, as each round emits a token.
@@ -189,7 +190,7 @@ class Lookahead(base.Drafter):
     """
     size = len(state.ngrams)
     # That of the newest n-gram is the largest.
-    recency = (np.arange(size, dtype=np.int32) - state.num_ngrams) % size
+    recency = (jnp.arange(size) - state.num_ngrams) % size
     recency = jnp.where(state.ngrams[:, 0] == token, recency, -1)
     # As floats, since XLA sorts integers in full on CPU.
     newest, slots = jax.lax.top_k(recency.astype(jnp.float32), self.candidates)
