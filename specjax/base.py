@@ -19,6 +19,7 @@ always written out; the papers disagree on which of them is `p`.
 """
 
 from collections.abc import Hashable
+from collections.abc import Sequence
 import enum
 import functools
 from typing import Any
@@ -1078,6 +1079,11 @@ class Bandit:
 
   def __post_init__(self) -> None:
     checks.check_range('num_arms', self.num_arms, 1)
+
+  @property
+  def arm_depths(self) -> Sequence[int] | None:
+    """`[A]` depths that the arms' trees must have; None for any depths."""
+    return None
 
   def init(self) -> BanditState:
     """Returns the state before the first round."""

@@ -91,6 +91,11 @@ class Goodput(base.Bandit):
     _check(self)
 
   @property
+  def arm_depths(self) -> Sequence[int]:
+    """`[A]` depths that the arms' trees must have."""
+    return self.depths
+
+  @property
   def has_level(self) -> np.ndarray:
     """Whether each arm drafts each level, `[A, D]` bool."""
     return np.arange(max(self.depths)) < np.array(self.depths)[:, None]

@@ -74,6 +74,11 @@ class LengthEMA(base.Bandit):
     checks.check_range('warmup', self.warmup, 0)
 
   @property
+  def arm_depths(self) -> Sequence[int]:
+    """`[A]` depths that the arms' trees must have."""
+    return self.depths
+
+  @property
   def lengths(self) -> np.ndarray:
     """`[A]` the depths in their order."""
     return np.sort(np.array(self.depths, np.float32))

@@ -29,7 +29,7 @@ class LengthHeuristic(base.Bandit):
   learns from the extra `levels` of rounds, not from rewards.
 
   Attributes:
-    depths: `[A]` depth of each arm's tree, at least one of them above 0.
+    depths: `[A]` depth of each arm's tree.
     initial: the first draft length, at least 1. The default of transformers was
       5, and is 20 now.
   """
@@ -47,6 +47,11 @@ class LengthHeuristic(base.Bandit):
       )
     checks.check_range('depths', self.depths, 0)
     checks.check_range('initial', self.initial, 1)
+
+  @property
+  def arm_depths(self) -> Sequence[int]:
+    """`[A]` depths that the arms' trees must have."""
+    return self.depths
 
   def init(self) -> DraftLength:
     """Returns the first draft length."""

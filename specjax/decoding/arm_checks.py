@@ -25,6 +25,12 @@ def check_bandit(
       f'bandit must select among the {len(arms)} arms of the round, got one '
       f'with num_arms={bandit.num_arms}.'
     )
+  depths = tuple(arm.drafter.topology.depth for arm in arms)
+  if bandit.arm_depths is not None and tuple(bandit.arm_depths) != depths:
+    raise ValueError(
+      f"bandit must have the depths of the arms' trees, {depths}, got "
+      f'{tuple(bandit.arm_depths)}.'
+    )
   if feedback not in _FEEDBACK:
     raise ValueError(f'feedback must be one of {_FEEDBACK}, got {feedback!r}.')
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import bandits
 from specjax import base
 from specjax import components
 from specjax import decoding
@@ -306,6 +307,21 @@ def test_a_bandit_of_another_number_of_arms_is_refused(
   message = f'the 2 arms of the round, got one with num_arms={num_arms}'
   with pytest.raises(ValueError, match=message):
     results_test.decoder(bandit, num_arms, per_row=per_row)
+
+
+@pytest.mark.parametrize(
+  'bandit',
+  [
+    bandits.Goodput(2, (1.0, 1.0), (0, 3)),
+    bandits.LengthEMA(2, (0, 3)),
+    bandits.LengthHeuristic(2, (0, 3)),
+  ],
+)
+def test_a_bandit_for_trees_of_other_depths_is_refused(bandit):
+  message = r"the depths of the arms' trees, \(0, 2\), got \(0, 3\)"
+  with pytest.raises(ValueError, match=message):
+    arms.decoder(arms.none(), arms.chain(2), bandit=bandit)
+  arms.decoder(arms.none(), arms.chain(3), bandit=bandit)
 
 
 def test_a_bandit_is_not_given_by_name():
