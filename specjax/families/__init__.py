@@ -182,6 +182,8 @@ def drafter_names(
 ) -> list[str]:
   """Returns the names of a family's drafters, without loading it.
 
+  Only `config.json` of a repository on the Hugging Face Hub is fetched.
+
   Args:
     family: See `load`.
     drafters: See `load`.
@@ -189,7 +191,7 @@ def drafter_names(
   Raises:
     ValueError: See `load`; errors inside of a model's files are not detected.
   """
-  paths = _find_paths(os.fspath(family))
+  paths = _find_paths(os.fspath(family), weights=False)
   return list(_drafter_paths(paths, drafters or {}))
 
 
@@ -368,8 +370,13 @@ class _FamilyPaths(NamedTuple):
   prompts: str
 
 
-def _find_paths(family: str) -> _FamilyPaths:
-  """Finds the files of a family; see `load`."""
+def _find_paths(family: str, *, weights: bool = True) -> _FamilyPaths:
+  """Finds the files of a family.
+
+  Args:
+    family: See `load`.
+    weights: See `hub.local_path`.
+  """
   known = (*_shipped(), *packages.PACKAGES)
   package = family.partition('/')[0]
   is_shipped = family in known
@@ -378,7 +385,7 @@ def _find_paths(family: str) -> _FamilyPaths:
   elif package in known:  # Not the name of an organization on the Hub.
     folder = family
   else:
-    folder = hub.local_path(family)
+    folder = hub.local_path(family, weights=weights)
   if is_shipped and package in packages.PACKAGES:
     target = os.path.join(_SHIPPED, package)
     return _FamilyPaths(package, target, folder, _SHIPPED)

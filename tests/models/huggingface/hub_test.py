@@ -150,6 +150,14 @@ def test_the_files_that_are_read_are_fetched(files, cache, monkeypatch):
   assert cache.exists()
 
 
+def test_names_of_drafters_need_no_weights(files, cache, monkeypatch):
+  respond = functools.partial(_respond, files)
+  with _server(respond, monkeypatch) as paths:
+    assert families.drafter_names('team/model') == []
+  assert {path.rpartition('/')[2] for path in paths} == {'config.json'}
+  assert cache.exists()
+
+
 @pytest.mark.parametrize(
   ('status', 'code', 'message'),
   [
