@@ -131,7 +131,7 @@ def _load(tmp_path_factory):
   examples_lib.write(folder / 'prompts.jsonl', examples)
   place = {'mini/heads': folder / 'heads'}
   load = functools.cache(families.load)
-  return lambda name: load(str(place.get(name, folder)))
+  return lambda name, **options: load(str(place.get(name, folder)), **options)
 
 
 @pytest.mark.slow
