@@ -18,6 +18,7 @@ from tests import oracles
 from tests import tiers
 from tests.oracles import candidates
 from tests.oracles import greedy_block
+from tests.oracles import traversal
 
 DRAFT, TARGET = (rounds.normalize(table) for table in rounds.tables(3))
 
@@ -36,7 +37,9 @@ def test_picks_are_those_of_the_oracle(name):
 
 
 # The others are compared exactly, for two chains (`verifiers/`).
-@pytest.mark.parametrize('rule', tiers.cases(['otm', 'block'], 'block'))
+@pytest.mark.parametrize(
+  'rule', tiers.cases(['otm', 'block', 'traversal'], 'block')
+)
 def test_verifiers_accept_as_often_as_is_foretold(rule):
   """Runs 100,000 rounds of 3 chains of 3, within 4.5 standard errors."""
   case = rounds.Case(trees.chains(3, 3))
@@ -60,7 +63,7 @@ def test_verifiers_accept_as_often_as_is_foretold(rule):
 
 @pytest.mark.parametrize('seed', range(4))
 def test_no_rule_accepts_more_than_the_best(seed):
-  """Checks that block verification is optimal for one chain and beats `otm`."""
+  """For one chain, block and traversal verification are optimal."""
   rng = np.random.default_rng(seed)
   target, noise = rng.dirichlet(np.ones(2), size=(2, 2))
   draft = 0.4 * target + 0.6 * noise
@@ -72,7 +75,8 @@ def test_no_rule_accepts_more_than_the_best(seed):
     assert all(accepted(num, rule) <= best + 1e-6 for rule in theory.RULES)
     assert accepted(num, 'block') >= accepted(num, 'otm') - 1e-6
   best = theory.best_accepted(target, draft, 1, 3)
-  assert accepted(1, 'block') == pytest.approx(best, abs=1e-6)
+  for rule in 'block', 'traversal':
+    assert accepted(1, rule) == pytest.approx(best, abs=1e-6)
 
 
 def test_selected_chains_have_their_distribution():
@@ -104,6 +108,50 @@ def test_block_and_greedy_block_verification_are_one_rule_for_one_chain():
     gaps.append(best - max(greedy[1], blocks[1]))
   assert min(gains) < -0.01 and max(gains) > 0.001
   assert min(gaps) > -1e-6 and max(gaps) > 0.01
+
+
+def traversal_by_enumeration(num_chains, length, update=None):
+  """Returns `[L]`, the acceptance by depth over all sets of chains."""
+  topology = trees.chains(num_chains, length)
+  parents, depths = np.array(topology.parents), np.array(topology.depths)
+  reached = np.zeros(length)
+  for tokens in itertools.product(range(3), repeat=topology.num_nodes):
+    entries = np.append(0, tokens)  # The root is a context that ends with 0.
+    probs = DRAFT[entries[parents + 1]]
+    weight = probs[range(len(tokens)), tokens].prod()
+    tests = traversal.traverse(
+      tokens,
+      parents,
+      probs,
+      TARGET[entries],
+      np.ones(len(tokens), bool),
+      update=update,
+    )
+    ends = traversal.endings(tests, len(tokens)).sum(axis=1)[1:]
+    reached += weight * np.array([ends[depths > d].sum() for d in range(length)])
+  return reached
+
+
+@pytest.mark.parametrize(
+  ('num_chains', 'length'),
+  tiers.cases([(1, 3), (2, 2), (3, 2), (2, 3)], (1, 3), (2, 2)),
+)
+def test_traversal_accepts_as_much_as_all_sets_of_chains(num_chains, length):
+  actual = theory.acceptance_by_depth(
+    TARGET, DRAFT, num_chains, length, 'traversal'
+  )
+  expected = traversal_by_enumeration(num_chains, length)
+  np.testing.assert_allclose(actual, expected, atol=1e-9)
+
+
+def test_enumeration_rejects_a_parent_that_keeps_its_share():
+  keep_share = lambda share, *rows: (
+    share,
+    traversal.after_rejection(share, *rows)[1],
+  )
+  broken = traversal_by_enumeration(2, 2, keep_share)
+  actual = theory.acceptance_by_depth(TARGET, DRAFT, 2, 2, 'traversal')
+  assert np.abs(actual - broken).max() > 1e-3
 
 
 def test_of_chains_of_one_token_the_best_is_the_optimal_transport():

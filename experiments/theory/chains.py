@@ -14,8 +14,10 @@ from experiments.common import plots
 from specjax import checks
 from specjax import theory
 
-# The name of the linear program among the rules.
+# Names among the rules: the linear program, and drafts that are chosen by the
+# noise that the target samples with.
 BEST = 'any (linear program)'
+SHARED_NOISE = 'shared noise'
 
 
 def run(config, workdir):
@@ -29,7 +31,7 @@ def run(config, workdir):
   cases = [
     {'rule': rule, 'num_chains': num}
     for rule, most in (
-      *((rule, config.max_chains) for rule in theory.RULES),
+      *((rule, config.max_chains) for rule in (*theory.RULES, SHARED_NOISE)),
       (BEST, config.max_best_chains),
     )
     for num in range(1, most + 1)
@@ -58,14 +60,20 @@ def _accepted(unit: dict[str, Any]) -> dict[str, float]:
   target, other = rng.dirichlet(np.ones(size), size=(2, size))
   draft = share * target + (1 - share) * other
   args = target, draft, unit['num_chains'], unit['length']
-  if unit['rule'] == BEST:
-    accepted = [theory.best_accepted(*args, start) for start in range(size)]
-  else:
-    accepted = [
-      theory.acceptance_by_depth(*args, unit['rule'], start).sum()
-      for start in range(size)
-    ]
+  accepted = [
+    _accepted_from(unit['rule'], *args, start) for start in range(size)
+  ]
   return {'accepted': float(np.mean(accepted))}
+
+
+def _accepted_from(rule: str, *args: Any) -> float:
+  """Returns the expected number of accepted tokens from one context."""
+  if rule == BEST:
+    return theory.best_accepted(*args)
+  if rule == SHARED_NOISE:
+    return theory.shared_noise_acceptance(*args).sum()
+  *common, start = args
+  return theory.acceptance_by_depth(*common, rule, start).sum()
 
 
 def figures(rows):

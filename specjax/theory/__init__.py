@@ -15,6 +15,7 @@ from specjax.theory.diagnosis import diagnose
 from specjax.theory.improvement import batch_improvement
 from specjax.theory.rejections import batch_expected_rejections
 from specjax.theory.rejections import expected_rejections
+from specjax.theory.shared_noise import shared_noise_acceptance
 from specjax.theory.simulation import simulate
 from specjax.theory.temperatures import TemperatureSums
 from specjax.theory.temperatures import temperature_sums
@@ -36,6 +37,7 @@ __all__ = [
   'ledger',
   'pareto',
   'regret',
+  'shared_noise_acceptance',
   'simulate',
   'temperature_sums',
 ]

@@ -3,9 +3,8 @@
 `K` chains of `L` tokens are drafted from one context. What happens after some
 accepted tokens depends only on the last of them and on how many chains begin
 with all of them. With these two numbers as its state, every token-by-token
-verifier is itself a Markov chain. The state of block verification has a third
-number, the share of the target probability that remains, which takes few
-values.
+verifier is itself a Markov chain. The state of block and of traversal
+verification has a third number, the share, which takes few values.
 """
 
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import functools
 
 import numpy as np
 from numpy import typing as npt
+from scipy import stats
 
 from specjax import registry
 from specjax.theory import picks
@@ -49,13 +49,17 @@ def acceptance_by_depth(
   target, draft = transition_tables.normalize_stationary(
     target, draft, num_chains, length, start
   )
-  size = len(target)
-  if size**num_chains > MAX_TUPLES:
-    raise ValueError(
-      f'V**K = {size}**{num_chains} tuples of candidates exceed {MAX_TUPLES}.'
-    )
+  check_tuples(len(target), num_chains)
   acceptance_fn = registry.lookup(RULES, 'rule', rule)
   return acceptance_fn(_MarkovPair(draft, target), num_chains, length, start)
+
+
+def check_tuples(vocab_size: int, num: int) -> None:
+  """Raises `ValueError` if there are too many tuples of candidates."""
+  if vocab_size**num > MAX_TUPLES:
+    raise ValueError(
+      f'V**K = {vocab_size}**{num} tuples of candidates exceed {MAX_TUPLES}.'
+    )
 
 
 class _MarkovPair:
@@ -164,8 +168,68 @@ def _block(
   return np.array(reached)
 
 
+def _traversal(
+  models: _MarkovPair, num_chains: int, length: int, start: int
+) -> np.ndarray:
+  """Returns the acceptance by depth of the verifier `traversal`.
+
+  Siblings are tested in order, each with what the earlier ones left of the
+  share and of the target, whatever their tokens are. A sibling or a node below
+  it is accepted with its share, whatever is drafted below it. Of siblings with
+  one token, the first has the chains of all.
+  """
+
+  @functools.cache
+  def reach(token: int, num: int, share: float, depth: int) -> np.ndarray:
+    """Returns `[depth]`, how likely 1, 2, ... nodes below one are accepted.
+
+    Args:
+      token: of the node.
+      num: number of chains that begin with all tokens up to it.
+      share: of the node, when it is entered.
+      depth: number of levels below the node, at least 1.
+    """
+    reached = np.zeros(depth)
+    draft, target = models.draft[token], models.target[token]
+    possible = np.flatnonzero(draft)
+    # How likely all earlier siblings are rejected, and how likely they are
+    # rejected and none of them is a given token.
+    rejected, without = 1.0, np.ones(len(draft))
+    for num_later in reversed(range(num)):
+      shares = np.minimum(share * target[possible] / draft[possible], 1.0)
+      reached[0] += rejected * draft[possible] @ shares
+      if depth > 1:
+        for child, child_share in zip(possible.tolist(), shares.tolist()):
+          repeats = np.arange(num_later + 1)
+          weights = without[child] * draft[child]
+          weights = weights * stats.binom.pmf(repeats, num_later, draft[child])
+          for repeat, weight in enumerate(weights):
+            below = reach(child, repeat + 1, child_share, depth - 1)
+            reached[1:] += weight * below
+      failures = np.zeros(len(draft))
+      failures[possible] = draft[possible] * (1 - shares)
+      rejected *= failures.sum()
+      without *= failures.sum() - failures
+      share, target = _without_sibling(share, target, draft)
+    return reached
+
+  return reach(start, num_chains, 1.0, length)
+
+
+def _without_sibling(
+  share: float, target: np.ndarray, draft: np.ndarray
+) -> tuple[float, np.ndarray]:
+  """Returns what the rejection of a child leaves of a share and a target."""
+  excess = np.maximum(share * target - draft, 0)
+  mass = excess.sum()
+  if not mass:
+    return 0.0, target
+  return mass / (mass + 1 - share), excess / mass
+
+
 RULES: dict[str, Callable[..., np.ndarray]] = {
   'batch': _batch,
   'block': _block,
+  'traversal': _traversal,
   **{name: functools.partial(_token_by_token, name) for name in picks.PICKS},
 }
