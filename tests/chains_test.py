@@ -128,7 +128,9 @@ def traversal_by_enumeration(num_chains, length, update=None):
       update=update,
     )
     ends = traversal.endings(tests, len(tokens)).sum(axis=1)[1:]
-    reached += weight * np.array([ends[depths > d].sum() for d in range(length)])
+    reached += weight * np.array(
+      [ends[depths > d].sum() for d in range(length)]
+    )
   return reached
 
 
