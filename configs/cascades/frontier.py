@@ -21,6 +21,7 @@ import ml_collections
 
 from experiments.common import paper
 from specjax import registry
+from specjax import verifiers
 
 SUMMARIZATION = ('summarization',)
 TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
@@ -187,14 +188,20 @@ def drafted(rules, draft='small', length=5, **columns):
   shares = rules.get('lossy', rules.get('chow', SHARES))
   return (
     {'arm': arm, 'label': 'lossless', 'columns': columns},
-    *line('lossy', f'{arm}/lossy({{alpha}})', shares, **columns),
+    *line('lossy', _rule(arm, 'lossy'), shares, **columns),
     *(
       method
       for rule, alphas in rules.items()
       if rule != 'lossy'
-      for method in line(rule, f'{arm}~{rule}({{alpha}})', alphas, **columns)
+      for method in line(rule, _rule(arm, rule), alphas, **columns)
     ),
   )
+
+
+def _rule(arm, name):
+  """Returns an arm with a rule, which is a lossy verifier or a goal."""
+  separator = '/' if name in verifiers.VERIFIERS else '~'
+  return f'{arm}{separator}{name}({{alpha}})'
 
 
 def line(label, arm, alphas, **columns):

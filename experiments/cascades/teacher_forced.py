@@ -53,8 +53,10 @@ _PANELS = ('sampling.temperature',)
 # Drafters whose distributions follow from the text before a token.
 _DRAFTERS = 'autoregressive', 'feature_head'
 
+# Verifiers whose tokens have a distribution of their own, in closed form.
+_LossyVerifier = verifiers.Cactus | verifiers.Lossy | verifiers.OverAcceptance
 # The goal of an arm, and its lossy verifier; None if it has none.
-_Rule = tuple[base.Goal | None, verifiers.Lossy | None]
+_Rule = tuple[base.Goal | None, _LossyVerifier | None]
 # Columns of a row, as `[R]` values in resamples.
 _Values = dict[str, np.ndarray]
 # From `[R]` rejection rates to tokens per round.
@@ -328,8 +330,8 @@ def _draft(setup: compare.Setup) -> tuple[str, int]:
 
   Raises:
     ValueError: a method does not draft a chain with a model or a head, has a
-      verifier other than 'lossy', or differs from others in its draft, target
-      or sampling.
+      verifier other than those of `texts.LOSSY`, or differs from others in its
+      draft, target or sampling.
   """
   found = set()
   for method in setup.methods:
@@ -346,9 +348,10 @@ def _draft(setup: compare.Setup) -> tuple[str, int]:
         f"{place} must draft a chain with a model or a head, such as 'small:5' "
         f"or 'feature_head(eagle):5', got {', '.join(map(str, method.arms))}."
       )
-    if arm.verifier and arm.verifier.name != 'lossy':
+    if arm.verifier and arm.verifier.name not in texts.LOSSY:
       raise ValueError(
-        f"{place} must have no verifier other than 'lossy', got {arm}."
+        f'{place} must have no verifier other than {", ".join(texts.LOSSY)}, '
+        f'got {arm}.'
       )
     tree = components.build(trees.Topology, arm.tree, place)
     name = arms_lib.draft_model(arm, place)
@@ -405,7 +408,7 @@ def _texts(config: Any, family: families.Family) -> dict[str, list[Text]]:
 def _rule(compiled: methods_lib.CompiledMethod) -> _Rule:
   """Returns the goal and the lossy verifier of a method."""
   arm = compiled.decoder.round_fn.arms[0]
-  is_lossy = isinstance(arm.verifier, verifiers.Lossy)
+  is_lossy = isinstance(arm.verifier, _LossyVerifier)
   return arm.goal, arm.verifier if is_lossy else None
 
 

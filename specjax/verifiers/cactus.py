@@ -49,6 +49,39 @@ class Cactus(base.Verifier):
     coupling = CactusCoupling(self.delta)
     return walks.TreeWalk(coupling)(key, tree, target_probs)
 
+  def token_probs(
+    self, draft: jax.Array, target: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what `Lossy.token_probs` does, for this rule.
+
+    The replacement of a rejected token `x` has the distribution `max(scale(x)
+    target - draft, 0)`, normalized, where `scale(x)` is what raising `x` leaves
+    of the other probabilities; `x` itself has no mass in it. With tokens sorted
+    by `draft / target`, those with any mass come first, so that cumulative sums
+    replace the sum over all pairs of tokens.
+
+    Args:
+      draft: See `Lossy.token_probs`.
+      target: See `Lossy.token_probs`.
+    """
+    raised, scales = _raise(target, self.delta)
+    accepted = jnp.minimum(draft, raised)
+    rejected = draft - accepted
+    ratios = jnp.where(target > 0, draft / target, jnp.inf)
+    order = jnp.argsort(ratios)
+    targets, drafts = target[order], draft[order]
+    # How many tokens of this order have mass after a rejection of each token.
+    counts = jnp.searchsorted(ratios[order], scales)
+    first = lambda sorted_probs: jnp.append(0, jnp.cumsum(sorted_probs))[counts]
+    masses = scales * first(targets) - first(drafts)
+    # Without rounding errors, no mass is less than what is rejected.
+    masses = jnp.maximum(masses, rejected)
+    weights = rejected / jnp.where(masses > 0, masses, 1)
+    replaced = targets * _sum_after(weights * scales, counts)
+    replaced -= drafts * _sum_after(weights, counts)
+    probs = accepted.at[order].add(jnp.maximum(replaced, 0))
+    return probs, rejected.sum()
+
 
 @components.component
 class CactusCoupling(base.Coupling):
@@ -78,10 +111,20 @@ def raise_probability(
   target: jax.Array, token: jax.Array, delta: float
 ) -> jax.Array:
   """Returns the target `[V]` with a higher probability of one token."""
-  prob = target[token]
-  raised = jnp.minimum(prob + jnp.sqrt(2 * delta * prob * (1 - prob)), 1.0)
-  is_certain = prob >= 1
-  scale = (1 - raised) / jnp.where(is_certain, 1.0, 1 - prob)
+  raised, scale = _raise(target[token], delta)
+  return (target * scale).at[token].set(raised)
+
+
+def _raise(probs: jax.Array, delta: float) -> tuple[jax.Array, jax.Array]:
+  """Returns raised probabilities, and the scales of all others."""
+  raised = jnp.minimum(probs + jnp.sqrt(2 * delta * probs * (1 - probs)), 1.0)
   # Nothing can be added to a probability of 1, nor to one of 0.
-  others = jnp.where(is_certain | (prob <= 0), target, target * scale)
-  return others.at[token].set(jnp.where(is_certain, prob, raised))
+  is_fixed = (probs >= 1) | (probs <= 0)
+  scales = (1 - raised) / jnp.where(is_fixed, 1.0, 1 - probs)
+  return jnp.where(is_fixed, probs, raised), jnp.where(is_fixed, 1.0, scales)
+
+
+def _sum_after(values: jax.Array, counts: jax.Array) -> jax.Array:
+  """Returns `[V]` sums of the values whose count is above each index."""
+  by_count = jnp.zeros(len(values) + 1, values.dtype).at[counts].add(values)
+  return jnp.cumsum(by_count[::-1])[::-1][1:]

@@ -51,8 +51,20 @@ class OverAcceptance(base.Verifier):
   def __call__(
     self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
   ) -> base.Outcome:
-    coupling = OverAcceptanceCoupling(self.epsilon, self.replacement)
-    return walks.TreeWalk(coupling)(key, tree, target_probs)
+    return walks.TreeWalk(self._coupling)(key, tree, target_probs)
+
+  @property
+  def _coupling(self) -> 'OverAcceptanceCoupling':
+    return OverAcceptanceCoupling(self.epsilon, self.replacement)
+
+  def token_probs(
+    self, draft: jax.Array, target: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what `Lossy.token_probs` does, for this rule."""
+    accepted = jnp.minimum(draft, target + self.epsilon)
+    rejection = (draft - accepted).sum()
+    weights = self._coupling.weights(draft, target)
+    return accepted + rejection * weights / weights.sum(), rejection
 
 
 @components.component
@@ -76,11 +88,15 @@ class OverAcceptanceCoupling(base.Coupling):
     candidate = candidates[jnp.argmax(active)]
     bar = uniforms[0] * draft[candidate]
     passed = any_active & (bar < target[candidate] + self.epsilon)
-    weights = {
+    weights = self.weights(draft, target)
+    weights = jnp.where(any_active, weights, target)
+    token = sampling.draw(uniforms[1:], weights)
+    return jnp.where(passed, candidate, token), passed
+
+  def weights(self, draft: jax.Array, target: jax.Array) -> jax.Array:
+    """Returns `[V]`, in proportion to which a rejected draft is replaced."""
+    return {
       'residual': residuals.residual(draft, target),
       'target': target,
       'draft': draft,
     }[self.replacement]
-    weights = jnp.where(any_active, weights, target)
-    token = sampling.draw(uniforms[1:], weights)
-    return jnp.where(passed, candidate, token), passed

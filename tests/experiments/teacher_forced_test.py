@@ -21,11 +21,13 @@ from specjax.data import examples as examples_lib
 from specjax.testing import toys
 from tests import goals_test
 from tests.experiments import toy
+from tests.verifiers import cactus_test
 
 _VOCAB = 6
 _RULES = ('bild', 2.0), ('chow', 0.5), ('diff', -0.1), ('opt', 0.2)
 _RULES += ('opt_log', 0.1), ('token_v1', 0.1), ('token_v3', 0.3), ('lossy', 0.2)
 _SHARE = 0.3  # Of lossy decoding with a fixed beta.
+_DELTA, _EPSILON = 0.2, 0.05  # Of Cactus and of over-acceptance.
 _TEXTS = (
   teacher_forced.Text([0, 1, 2, 3, 4, 5, 0, 2, 4, 1, 1, 3], 3),
   teacher_forced.Text([5, 4, 3], 1),
@@ -47,6 +49,8 @@ def _markov_setup(temperature):
       *((goals.GOALS[name](alpha), None) for name, alpha in _RULES),
       (goals.Opt(-0.2), None),  # Shares the loop of the other threshold.
       (None, verifiers.Lossy(_SHARE)),
+      (None, verifiers.Cactus(_DELTA)),
+      (None, verifiers.OverAcceptance(_EPSILON)),
       (None, None),
     ],
     'small',
@@ -62,6 +66,12 @@ def _expected_probs(target, draft, raw_target, raw_draft):
     yield goals_test.formula(name, alpha, *four)[0]
   kept = np.minimum(draft, target / (1 - _SHARE))
   excess = np.maximum(target - draft, 0)
+  rejected = 1 - kept.sum(1, keepdims=True)
+  yield kept + rejected * excess / excess.sum(1, keepdims=True)
+  yield np.stack(
+    [cactus_test.token_probs(*rows, _DELTA) for rows in zip(draft, target)]
+  )
+  kept = np.minimum(draft, target + _EPSILON)
   rejected = 1 - kept.sum(1, keepdims=True)
   yield kept + rejected * excess / excess.sum(1, keepdims=True)
   yield target
@@ -87,7 +97,11 @@ def test_losses_of_markov_models_are_those_of_formulas(temperature):
 
 
 def test_an_infinite_log_loss_is_none():
-  sums = teacher_forced.text_sums(_markov_setup(0.0), _TEXTS)
+  setup = _markov_setup(0.0)
+  # Over-acceptance is lossy even at temperature 0.
+  is_one_hot = lambda rule: not isinstance(rule[1], verifiers.OverAcceptance)
+  setup = setup._replace(rules=list(filter(is_one_hot, setup.rules)))
+  sums = teacher_forced.text_sums(setup, _TEXTS)
   for row in np.array(sums['sums'], object).reshape(-1, 3):
     losses_01 = round(row[0], 5)
     assert losses_01 == int(losses_01)  # One-hots emit a token or do not.
@@ -292,7 +306,10 @@ def _replaced(arm):
       r'methods\[5\] must draft a chain .* got small:2x2',
     ),
     (_replaced('none'), r'methods\[5\] must draft a chain .* got none'),
-    (_replaced('small:2/block'), "no verifier other than 'lossy', got"),
+    (
+      _replaced('small:2/block'),
+      'no verifier other than cactus, lossy, over_acceptance, got',
+    ),
     (_replaced('small:3~opt(0.2)'), 'methods must share draft model, .* got 2'),
     (
       {'methods': _METHODS[1:]},

@@ -31,9 +31,24 @@ DELTAS = 0.0, 0.05, 0.5, 1.0
 def raised(target, token, delta):
   """Returns the target, in which a token is more likely."""
   prob = target[token]
+  if prob in (0, 1):
+    return target
   top = min(prob + np.sqrt(2 * delta * prob * (1 - prob)), 1)
   probs = target * (1 - top) / (1 - prob)
   probs[token] = top
+  return probs
+
+
+def token_probs(draft, target, delta, raise_probability=raised):
+  """Returns the distribution of a token, over all tokens that are drafted."""
+  probs = np.zeros(len(draft))
+  for token in np.flatnonzero(draft):
+    favored = raise_probability(target, token, delta)
+    kept = min(draft[token], favored[token])
+    probs[token] += kept
+    if kept < draft[token]:
+      excess = np.maximum(favored - draft, 0)
+      probs += (draft[token] - kept) * excess / excess.sum()
   return probs
 
 
@@ -98,6 +113,48 @@ def test_more_is_accepted_with_a_larger_delta():
   reach = [integrated(CASES['two'], delta).reach for delta in DELTAS]
   assert (np.diff(reach, axis=0) > -1e-6).all()
   assert (reach[-1] > reach[0] + 0.05).all()
+
+
+def pairs():
+  """Returns drafts and targets `[n, V]`, with zeros and certain tokens."""
+  rng = np.random.default_rng(2)
+  both = rng.dirichlet(np.full(12, 0.4), size=(2, 40))
+  both[:, :10] *= rng.random((2, 10, 12)) < 0.6
+  both[:, 10:13] = np.eye(12)[:6].reshape(2, 3, 12)
+  both[1, 13] = both[0, 13]
+  both[1, 14:16] = np.eye(12)[:2]
+  return both / both.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize('delta', DELTAS)
+def test_token_probs_are_means_over_drafted_tokens(delta):
+  draft, target = pairs()
+  verifier = verifiers.Cactus(delta)
+  probs, rejection = jax.jit(jax.vmap(verifier.token_probs))(
+    draft.astype(np.float32), target.astype(np.float32)
+  )
+  expected = np.stack(
+    [token_probs(*rows, delta) for rows in zip(draft, target)]
+  )
+  np.testing.assert_allclose(probs, expected, atol=2e-6)
+  rejected = np.maximum(expected - draft, 0).sum(1)
+  np.testing.assert_allclose(rejection, rejected, atol=2e-6)
+  if delta:
+    # As if all other tokens kept their probabilities.
+    broken = lambda target, token, delta: np.where(
+      np.arange(12) == token, raised(target, token, delta), target
+    )
+    twin = [token_probs(*rows, delta, broken) for rows in zip(draft, target)]
+    assert np.abs(probs - np.stack(twin)).max() > 1e-3
+
+
+def test_token_probs_are_those_of_the_verifier():
+  case = CASES['one']
+  mass = integrated(case, 0.5)
+  tokens = mass.outcome.tokens[..., 0]
+  actual = np.bincount(tokens.ravel(), mass.mass.ravel(), case.vocab_size)
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
+  np.testing.assert_allclose(actual, token_probs(draft, target, 0.5), atol=1e-6)
 
 
 def with_the_target_s_residual(delta):
