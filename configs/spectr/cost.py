@@ -31,7 +31,10 @@ def get_config():
       'family': 'mini',
       'methods': tuple(
         f'medium:8x8/{rule}'
-        for rule in ('kseq', 'otm', 'multiround', 'batch', 'maximal')
+        for rule in (
+          *('kseq', 'otm', 'multiround', 'batch', 'maximal'),
+          *('block', 'traversal'),
+        )
       ),
       'sampling': {'temperature': 1.0},
       'batch_size': 1,
