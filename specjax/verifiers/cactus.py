@@ -72,8 +72,8 @@ class Cactus(base.Verifier):
     targets, drafts = target[order], draft[order]
     # How many tokens of this order have mass after a rejection of each token.
     counts = jnp.searchsorted(ratios[order], scales)
-    first = lambda sorted_probs: jnp.append(0, jnp.cumsum(sorted_probs))[counts]
-    masses = scales * first(targets) - first(drafts)
+    sum_first = lambda values: jnp.pad(jnp.cumsum(values), (1, 0))[counts]
+    masses = scales * sum_first(targets) - sum_first(drafts)
     # Without rounding errors, no mass is less than what is rejected.
     masses = jnp.maximum(masses, rejected)
     weights = rejected / jnp.where(masses > 0, masses, 1)

@@ -147,7 +147,7 @@ def test_token_probs_are_means_over_drafted_tokens(delta):
     broken = lambda target, token, delta: np.where(
       np.arange(12) == token, raised(target, token, delta), target
     )
-    assert np.abs(probs - each(broken)).max() > 1e-3
+    assert np.abs(np.asarray(probs) - each(broken)).max() > 1e-3
 
 
 def test_token_probs_are_those_of_the_verifier():
