@@ -23,7 +23,7 @@ _RUNS = {
     small={'prompts_per_domain': 2, 'num_seeds': 1}
   ),
   'spectr/prefix_trees:smollm2': suite.Run(_DATA, small=None),
-  'spectr/rules': suite.Run(small={'prompts_per_domain': 2, 'num_seeds': 1}),
+  'spectr/rules': suite.Run(small={'prompts_per_domain': 2}),
   'spectr/rules:smollm2': suite.Run(_DATA, small=None),
   'spectr/speed': suite.Run(small={'prompts_per_domain': 1}),
   'spectr/speed:smollm2': suite.Run(_DATA, small=None),

@@ -20,7 +20,7 @@ _VARIANTS = {
   'mini': {
     'drafter': 'medium',
     'domains': (),
-    'fields': {'prompts_per_domain': 20, 'num_seeds': 2},
+    'fields': {'prompts_per_domain': 20, 'num_seeds': 1},
   },
   'smollm2': {
     'drafter': 'small',
