@@ -6,11 +6,10 @@ python -m experiments.main --config=configs/NAME.py --help     its fields
 python -m experiments.main --config=configs/FOLDER --help      its configs
 
 A workdir belongs to one config: a run with the same config resumes where it
-stopped, and a run with another config raises an error. `--config.sweep` runs
-the config once per combination of values, in subfolders of the workdir, and
-joins their rows. `--smoke` runs the config at its smallest sizes, to test that
-it works here; fields that are set by flags keep their values.
-`--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs.
+stopped, and one with another raises an error. `--config.sweep` runs the config
+once per combination of values, in subfolders of the workdir, and joins their
+rows. `--smoke` runs the config at its smallest sizes, but for fields that flags
+set. `--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs.
 
 Compiled programs are kept in ~/.cache/specjax/programs. The variable
 JAX_COMPILATION_CACHE_DIR names another folder, or none if it is empty.
