@@ -560,6 +560,10 @@ class Context(NamedTuple):
   features: tuple[jax.Array, ...] = ()
   noise: Noise | None = None
 
+  def last_tokens(self) -> jax.Array:
+    """Returns `[B, 1]` the last committed token of each row."""
+    return trees.at_entries(self.tokens, self.lengths[:, None] - 1)
+
   def first(self, num: int) -> 'Context':
     """Returns the context with the first `num` positions of its buffers."""
     features = tuple(states[:, :num] for states in self.features)

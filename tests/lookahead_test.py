@@ -136,13 +136,13 @@ def check_rounds(drafter, num_rounds=24):
     check_estimate(drafter, state, context, oracles)
     scored = call(tree, texts, table)
     is_live = np.arange(len(texts)) != step % 5
-    is_own = np.arange(len(texts)) != step % 7 - 1
+    is_selected = np.arange(len(texts)) != step % 7 - 1
     others = rng.integers(VOCAB, size=scored.tokens[:, 1:].shape)
-    scored.tokens[~is_own, 1:] = others[~is_own]
+    scored.tokens[~is_selected, 1:] = others[~is_selected]
     state = observe(state, scored, is_live)
     for row, (oracle, text) in enumerate(zip(oracles, texts)):
       after = lambda tokens, text=text: predict(table, [*text, *tokens])
-      if is_live[row] and is_own[row]:
+      if is_live[row] and is_selected[row]:
         oracle.observe(lasts[row], after)
       if is_live[row]:  # A round emits one token or two.
         for _ in range(1 + step % 2):
@@ -363,14 +363,7 @@ def test_loop_copies_no_pool_and_emits_what_greedy_decoding_does(
 
 
 def test_rows_depend_on_no_neighbor_and_on_no_prompt_before():
-  """In a batch, alone, and in a row that another prompt had before."""
-  one = arms.decoder(lookahead())
-  together = arms.tokens(one.decode(PROMPTS, sizes.NEW, seed=3))
-  queued = one.decode_many(PROMPTS, sizes.NEW, batch_size=2, seed=3)
-  assert arms.tokens(queued) == together
-  for i, prompt in enumerate(PROMPTS):
-    (single,) = one.decode([prompt], sizes.NEW, seed=3, request_ids=[i])
-    assert single.tokens == together[i]
+  token_recycling_test.check_rows_are_independent(arms.decoder(lookahead()))
 
 
 @pytest.mark.parametrize('is_lossless', [True, False])

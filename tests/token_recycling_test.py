@@ -261,15 +261,18 @@ def test_loop_copies_no_table_and_emits_what_greedy_decoding_does(
   assert sum(result.accepted.sum() for result in results) > 0
 
 
-def test_rows_depend_on_no_neighbor_and_on_no_prompt_before():
+def check_rows_are_independent(one):
   """In a batch, alone, and in a row that another prompt had before."""
-  one = decoder(recycling())
   together = arms.tokens(one.decode(PROMPTS, sizes.NEW, seed=3))
   queued = one.decode_many(PROMPTS, sizes.NEW, batch_size=2, seed=3)
   assert arms.tokens(queued) == together
   for i, prompt in enumerate(PROMPTS):
     (single,) = one.decode([prompt], sizes.NEW, seed=3, request_ids=[i])
     assert single.tokens == together[i]
+
+
+def test_rows_depend_on_no_neighbor_and_on_no_prompt_before():
+  check_rows_are_independent(decoder(recycling()))
 
 
 def test_a_table_in_the_parameters_is_the_first_one():

@@ -19,8 +19,7 @@ of Spec-Bench, 1.14 ± 0.07, and 1.01 ± 0.09 on those of MT-Bench. A lookup or
 nothing is 1.26 ± 0.04 times as fast, and nowhere slower; lookups alone 1.16 ±
 0.04, the head alone 0.96 ± 0.02 times. `goodput` reaches 1.21 ± 0.04, `lin_ucb`
 1.18 ± 0.04, and an oracle that knows the fastest arm of each prompt 1.34 ±
-0.05; neither bandit beats the fixed threshold. At temperature 1, where text
-repeats itself less, a lookup or the head is 0.98 ± 0.02 times as fast.
+0.05; neither bandit beats the fixed threshold.
 """
 
 import pathlib

@@ -18,6 +18,7 @@ answer 'unanswerable'.
 
 from configs.cascades import frontier
 from specjax import registry
+from specjax.data import layouts
 
 _HUB = 'https://huggingface.co'
 _SUMMARIZE = 'summarize: {}'
@@ -72,6 +73,9 @@ _DATA = {
 _T5 = 'a T5 v1.1 {} that was fine-tuned on the task, as a HuggingFace folder'
 _GEMMA = f'{_HUB}/google/gemma-2-{{}}-it'
 _ANSWER = 'Answer in a few words: {}'
+_ANSWER_IF_POSSIBLE = (
+  f'Answer in a few words, or "{layouts.UNANSWERABLE}": {{}}'
+)
 # By task: models, data set, template, tokens of prompts and of answers.
 _TASKS = {
   't5_wmt': ('t5', 'translate English to German: {}', 80, 80),
@@ -81,9 +85,7 @@ _TASKS = {
   'gemma_cnn_dm': ('gemma', 'Summarize in three sentences: {}', 2048, 128),
   'gemma_gsm8k': ('gemma', 'Solve step by step: {}', 1024, 320),
   'gemma_mbpp': ('gemma', 'Write a Python function. {}', 1024, 320),
-  'gemma_squad': (
-    *('gemma', 'Answer in a few words, or "unanswerable": {}', 1024, 5),
-  ),
+  'gemma_squad': ('gemma', _ANSWER_IF_POSSIBLE, 1024, 5),
   'gemma_web_questions': ('gemma', _ANSWER, 128, 5),
   'gemma_natural_questions': ('gemma', _ANSWER, 128, 5),
   'gemma_trivia_qa': ('gemma', _ANSWER, 128, 5),

@@ -144,7 +144,7 @@ def _check(setup: compare.Setup) -> None:
   """Raises `ValueError` for arms whose fidelity is not known."""
   for method in setup.methods:
     for arm in method.arms:
-      if arm.verifier and arm.verifier.name in texts.LOSSY:
+      if texts.is_lossy(arm):
         raise ValueError(
           f'{method.location}: {arm} is lossy by its verifier and has no goal, '
           "so that its fidelity is unknown; use 'small:5~lossy(0.5)'."

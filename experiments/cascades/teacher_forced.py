@@ -32,7 +32,6 @@ from specjax import base
 from specjax import checks
 from specjax import families
 from specjax import trees
-from specjax import verifiers
 from specjax.data import examples as examples_lib
 from specjax.theory import constant
 
@@ -53,10 +52,9 @@ _PANELS = ('sampling.temperature',)
 # Drafters whose distributions follow from the text before a token.
 _DRAFTERS = 'autoregressive', 'feature_head'
 
-# Verifiers whose tokens have a distribution of their own, in closed form.
-_LossyVerifier = verifiers.Cactus | verifiers.Lossy | verifiers.OverAcceptance
-# The goal of an arm, and its lossy verifier; None if it has none.
-_Rule = tuple[base.Goal | None, _LossyVerifier | None]
+# The goal of an arm, and its verifier if that is one of `texts.LOSSY`, which
+# have `token_probs`; else None.
+_Rule = tuple[base.Goal | None, Any]
 # Columns of a row, as `[R]` values in resamples.
 _Values = dict[str, np.ndarray]
 # From `[R]` rejection rates to tokens per round.
@@ -348,7 +346,7 @@ def _draft(setup: compare.Setup) -> tuple[str, int]:
         f"{place} must draft a chain with a model or a head, such as 'small:5' "
         f"or 'feature_head(eagle):5', got {', '.join(map(str, method.arms))}."
       )
-    if arm.verifier and arm.verifier.name not in texts.LOSSY:
+    if arm.verifier and not texts.is_lossy(arm):
       raise ValueError(
         f'{place} must have no verifier other than {", ".join(texts.LOSSY)}, '
         f'got {arm}.'
@@ -408,7 +406,7 @@ def _texts(config: Any, family: families.Family) -> dict[str, list[Text]]:
 def _rule(compiled: methods_lib.CompiledMethod) -> _Rule:
   """Returns the goal and the lossy verifier of a method."""
   arm = compiled.decoder.round_fn.arms[0]
-  is_lossy = isinstance(arm.verifier, _LossyVerifier)
+  is_lossy = texts.is_lossy(compiled.method.arms[0])
   return arm.goal, arm.verifier if is_lossy else None
 
 

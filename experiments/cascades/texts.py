@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common import arms as arms_lib
 from experiments.common import compare
 from experiments.common import components
 from experiments.common import methods as methods_lib
@@ -122,8 +123,7 @@ def _deferred(
   """Returns the sum of deferrals over the tokens from `start` on."""
   arm, *more_arms = compiled_method.method.arms
   draft = dict(arm.drafter.options).get('model')
-  lossy = arm.verifier and arm.verifier.name in LOSSY
-  if more_arms or lossy or (arm.goal and not draft):
+  if more_arms or is_lossy(arm) or (arm.goal and not draft):
     return None
   if arm.goal is None:
     return float(len(tokens) - start) if name == 'target' else 0.0
@@ -135,6 +135,11 @@ def _deferred(
   goal = compiled_method.decoder.round_fn.arms[0].goal
   shares = _deferrals(goal, *probs)
   return round(float(shares[: len(tokens) - start].sum()), 4)
+
+
+def is_lossy(arm: arms_lib.Arm) -> bool:
+  """Returns whether an arm has a verifier of `LOSSY`."""
+  return arm.verifier is not None and arm.verifier.name in LOSSY
 
 
 def response_probs(

@@ -115,7 +115,7 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
       del parents
       return predict(depth + 1, tokens), pending
 
-    last = trees.at_entries(context.tokens, context.lengths[:, None] - 1)
+    last = context.last_tokens()
     root = predict(0, last)
     return tree_drafting.draft_tree(
       self.tree_spec, read_level, keys, context.noise, root, pending

@@ -201,7 +201,7 @@ class Ensemble(base.Drafter):
     _, nodes = trees.join(self.topologies)
     members = zip(self.drafters, state, nodes, strict=True)
     return tuple(
-      member.observe(member_state, _own_first(scored, member_nodes), rows)
+      member.observe(member_state, _member_first(scored, member_nodes), rows)
       if member.num_likeliest
       else member_state
       for member, member_state, member_nodes in members
@@ -271,7 +271,7 @@ def member_outcome(
   )
 
 
-def _own_first(scored: base.Scored, nodes: np.ndarray) -> base.Scored:
+def _member_first(scored: base.Scored, nodes: np.ndarray) -> base.Scored:
   """Returns scored tokens in another order: root, a member's nodes, others.
 
   If the ensemble has drafted them, the member finds its nodes where they would
@@ -281,9 +281,9 @@ def _own_first(scored: base.Scored, nodes: np.ndarray) -> base.Scored:
     scored: what the target has predicted.
     nodes: `[N]` numbers of the member's nodes in the joint tree.
   """
-  own = np.append(0, nodes + 1)
-  others = np.setdiff1d(np.arange(scored.tokens.shape[1]), own)
-  order = np.append(own, others)
+  first = np.append(0, nodes + 1)
+  others = np.setdiff1d(np.arange(scored.tokens.shape[1]), first)
+  order = np.append(first, others)
   return jax.tree.map(lambda leaf: leaf[:, order], scored)
 
 

@@ -44,12 +44,12 @@ class Lookahead(base.Drafter):
   also has the candidates: the newest n-grams in the pool that begin with the
   last token.
 
-  This is the authors' code (`ALWAYS_FWD_ONE`), in which guesses are the
-  likeliest tokens at any temperature, too, except that
+  As in the authors' code (`ALWAYS_FWD_ONE`), guesses are the target's likeliest
+  tokens at any temperature. The differences are:
 
-  - all levels begin with the prompt, from its first token on, again and again
-    where it is shorter. There, level 0 begins with random tokens of the prompt,
-    and the other levels are filled in rounds without candidates;
+  - at the start, each level holds the prompt from its first token on, repeated
+    where it is shorter. In their code, level 0 starts with random tokens of the
+    prompt, and the other levels are filled in rounds without candidates;
   - of n-grams with the same two first tokens, the pool keeps only the newest,
     since siblings in a tree are different;
   - guesses in the window may be accepted as candidates are. A guess that
@@ -155,7 +155,7 @@ class Lookahead(base.Drafter):
   ) -> tuple[base.DraftTree, base.Proposal]:
     """Drafts the candidates for the last token, and the window."""
     del keys, params
-    last = trees.at_entries(context.tokens, context.lengths[:, None] - 1)[:, 0]
+    last = context.last_tokens()[:, 0]
     tokens, valid = jax.vmap(self._draft_row)(state, last)
     return base.DraftTree(tokens, self.topology, valid, probs=None), ()
 
@@ -209,15 +209,16 @@ class Lookahead(base.Drafter):
     """Returns a row's window and pool after a call of the target."""
     nodes = slice(1, self.topology.num_nodes + 1)
     tokens, valid = self._draft_row(state, scored.tokens[0])
-    is_own = (scored.tokens[nodes] == tokens) & (scored.valid[nodes] == valid)
-    is_own = is_own.all() & is_live
+    same_tokens = (scored.tokens[nodes] == tokens).all()
+    same_nodes = (scored.valid[nodes] == valid).all()
+    moves_on = same_tokens & same_nodes & is_live
     guesses = state.guesses.at[0, 0].set(scored.tokens[0])
     predicted = scored.likeliest[self.last_entries, 0]
     columns = jnp.concatenate([guesses, predicted[None]])  # [ngram, window]
     return LookaheadState(
-      jnp.where(is_own, columns[1:], state.guesses),
-      _push(state.ngrams, state.num_ngrams, columns.T, is_own),
-      state.num_ngrams + jnp.where(is_own, self.window, 0),
+      jnp.where(moves_on, columns[1:], state.guesses),
+      _push(state.ngrams, state.num_ngrams, columns.T, moves_on),
+      state.num_ngrams + jnp.where(moves_on, self.window, 0),
     )
 
   def estimate(
@@ -242,7 +243,7 @@ class Lookahead(base.Drafter):
 
 
 def _push(
-  ngrams: jax.Array, num_ngrams: jax.Array, new: jax.Array, is_own: jax.Array
+  ngrams: jax.Array, num_ngrams: jax.Array, new: jax.Array, moves_on: jax.Array
 ) -> jax.Array:
   """Puts n-grams into a row's pool, in place of those that begin alike.
 
@@ -250,15 +251,15 @@ def _push(
     ngrams: `[S, ngram]` the pool.
     num_ngrams: `[]` int32, how many have entered it.
     new: `[window, ngram]`, the newest last.
-    is_own: `[]` bool; if it is false, the pool stays as it is.
+    moves_on: `[]` bool; if it is false, the pool stays as it is.
   """
   size, num_new = len(ngrams), len(new)
   begin_alike = lambda old: (old[:, None, :2] == new[None, :, :2]).all(-1)
-  is_replaced = begin_alike(ngrams).any(1) & is_own
+  is_replaced = begin_alike(ngrams).any(1) & moves_on
   is_later = np.triu(np.ones((num_new, num_new), bool), k=1)
   is_repeated = (begin_alike(new) & is_later).any(1)
   new = new.at[:, 0].set(jnp.where(is_repeated, _REPLACED, new[:, 0]))
   first = jnp.where(is_replaced, _REPLACED, ngrams[:, 0])
   slots = (num_ngrams + np.arange(num_new, dtype=np.int32)) % size
-  slots = jnp.where(is_own, slots, size)  # Nothing is written there.
+  slots = jnp.where(moves_on, slots, size)  # Nothing is written there.
   return ngrams.at[:, 0].set(first).at[slots].set(new, mode='drop')

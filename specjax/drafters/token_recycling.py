@@ -103,7 +103,7 @@ class TokenRecycling(base.Drafter):
   ) -> tuple[base.DraftTree, base.Proposal]:
     """Walks through the table from the last token on."""
     del keys, params
-    last = trees.at_entries(context.tokens, context.lengths[:, None] - 1)[:, 0]
+    last = context.last_tokens()[:, 0]
     tokens, valid = jax.vmap(self._draft_row)(state, last)
     return base.DraftTree(tokens, self.topology, valid, probs=None), ()
 

@@ -267,7 +267,7 @@ def _observe(
   if not drafter.num_likeliest:
     return state
   tree, _ = drafter.draft(keys, params, state, context)
-  last = trees.at_entries(context.tokens, context.lengths[:, None] - 1)
+  last = context.last_tokens()
   tokens = jnp.append(last, tree.tokens, axis=1)
   ranks = np.arange(drafter.num_likeliest)
   scored = base.Scored(
