@@ -3,8 +3,9 @@ r"""The speed-up of speculative decoding over plain decoding.
 python -m experiments.main --config=configs/benchmark/speed.py \
     --workdir=runs/speed
 
-At batch size 1 and temperature 0, `medium:3` is 1.46 times as fast as plain
-decoding on two cores.
+At batch size 1 and temperature 0, `medium:3` and `small:3` are 1.16 and 1.17
+times as fast as plain decoding on two cores with AVX2; at temperature 1,
+`small:2` is 1.07 times as fast.
 """
 
 import ml_collections

@@ -5,7 +5,8 @@ python -m experiments.main --config=configs/train/responses.py \
 python -m experiments.main --config=configs/train/heads/losses.py:mini \
     --config.data_dir=DATA --workdir=runs/losses
 
-Every head starts from the same weights and sees the same texts. The rows show
+Every head starts from the weights that come with the family, and sees the same
+texts, at each position three steps of its own draft. The rows show
 teacher-forced agreement; emitted tokens per target call on held-out prompts,
 with one entry for each loss in `drafters` and `methods`, come from
 
@@ -19,14 +20,14 @@ from configs.train.heads import eagle
 from specjax.training import losses
 
 VARIANTS = eagle.VARIANTS
-SMOKE = {'heads.eagle_first.options.head_size': 64}
 
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
   config = eagle.get_config(family)
-  first, further = config.heads.eagle_first, config.heads.eagle
-  config.heads = {'eagle_first': first} | {
+  further = config.heads.eagle
+  further.start = f'specjax/families/{family}/heads/eagle.safetensors'
+  config.heads = {
     name: {**further, 'recipe': {**further.recipe, 'loss': name}}
     for name in losses.LOSSES
   }
