@@ -20,6 +20,7 @@ from experiments.common import workdirs
 from specjax import families
 from specjax import models
 from specjax.data import examples as examples_lib
+from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import flax_modules
 from specjax.models import heads
@@ -116,17 +117,32 @@ def test_the_page_about_serving(tmp_path):
     head_dim=4,
     d_ff=12,
   )
-  config = heads.configure('eagle3', layer)
-  params = flax_modules.init_params(jax.random.key(0), config)
-  head = models.Head(config, heads.head(config), params)
+  target = models.Checkpoint(layer, adapters.Transformer(layer), {})
+
+  def head_of(kind, **options):
+    config = heads.configure(kind, layer, **options)
+    params = flax_modules.init_params(jax.random.key(0), config)
+    return models.Head(config, heads.head(config), params)
+
   _run('docs/serving.md', namespace := {})
-  namespace['save_for_servers'](head, 'team/model', tmp_path)
+  save = namespace['save_for_servers']
+  save(head_of('eagle3'), 'team/model', tmp_path / 'eagle3')
+  block_head = head_of('dflash', for_servers=True, markov_rank=2)
+  namespace['save_block_head'](block_head, target, tmp_path / 'dspark')
   lines = ''.join(_blocks('docs/serving.md', 'sh')).splitlines()
   words = [word for line in lines for word in shlex.split(line)]
   folders = re.findall(r'runs/served/([\w.]+)', ' '.join(words))
-  assert set(folders) == {path.name for path in tmp_path.iterdir()}
-  (settings,) = (json.loads(word) for word in words if word.startswith('{'))
-  assert settings['method'] in servers.SERVERS['vllm']
+  for saved in tmp_path.iterdir():
+    assert set(folders) == {path.name for path in saved.iterdir()}
+  settings = [json.loads(word) for word in words if word.startswith('{')]
+  # EAGLE-3's folder names its target, and EAGLE's command is that of EAGLE-3.
+  kinds = {name: set(kinds) for name, kinds in servers.SERVERS.items()}
+  methods = [fields['method'] for fields in settings]
+  assert {*methods} == kinds['vllm'] - {'eagle3'}
+  text = ' '.join(words).lower()
+  algorithms = re.findall(r'--speculative-algorithm (\w+)', text)
+  assert {*algorithms} == kinds['sglang'] - {'eagle'}
+  assert {*re.findall(r'--spec-type draft-(\w+)', text)} == kinds['llama.cpp']
 
 
 def test_the_page_about_troubleshooting():

@@ -29,6 +29,7 @@ def configure(
   target: config_lib.Config,
   *,
   head_size: int | None = None,
+  for_servers: bool = False,
   **options: Any,
 ) -> HeadConfig:
   """Returns the config of a head for a target.
@@ -40,12 +41,16 @@ def configure(
     kind: 'eagle', 'eagle3', 'medusa' or 'dflash'.
     target: the target's config.
     head_size: number of tokens that can be drafted; None for all.
+    for_servers: only for 'dflash': whether its layers are Qwen3's, with
+      normalized queries and without biases, whatever the target, and the tap -1
+      is left out of the default. Servers load no other block heads.
     **options: other fields of the config. `taps` of 'eagle3' default to
       `default_taps`, and those of 'dflash' also have the last one, -1.
 
   Raises:
     ValueError: the kind is unknown, the target is not a decoder-only
-      transformer, or has too few layers for a tap.
+      transformer or has too few layers for a tap, or `for_servers` is True for
+      another kind.
   """
   config_class: Any = registry.lookup(head_config.CONFIGS, 'kind of head', kind)
   if not isinstance(target, config_lib.TransformerConfig):
@@ -53,8 +58,12 @@ def configure(
       'A head needs the features of a decoder-only transformer, got a '
       f'{type(target).__name__}.'
     )
+  if for_servers and kind != 'dflash':
+    raise ValueError(
+      f'for_servers must be False in a head of the kind {kind}, got True.'
+    )
   if kind in ('eagle3', 'dflash'):
-    last = (-1,) if kind == 'dflash' else ()
+    last = (-1,) if kind == 'dflash' and not for_servers else ()
     taps = *default_taps(target.num_layers), *last
     options = {'taps': taps, **options}
   _check_taps(options.get('taps', (-1,)), target.num_layers)
@@ -64,6 +73,10 @@ def configure(
   if kind in ('eagle', 'eagle3'):
     # As in published heads: servers load Llama's layer, whatever the target.
     layer = dataclasses.replace(layer, qk_norm=False, qkv_bias=False)
+  if for_servers:
+    layer = dataclasses.replace(
+      layer, qk_norm=True, qkv_bias=False, out_bias=False, mlp_bias=False
+    )
   config = config_class(layer=layer, **options)
   if head_size is not None or config.has_own_output:
     return config

@@ -26,6 +26,7 @@ from specjax.models.gguf import model as gguf
 from specjax.models.huggingface import architectures
 from specjax.models.huggingface import hub
 from specjax.models.huggingface import published_heads
+from specjax.models.huggingface import servers
 from specjax.models.huggingface import shards
 from specjax.models.huggingface import weights
 
@@ -189,12 +190,12 @@ def load_head(
   target: Checkpoint,
   dtype: jax.typing.DTypeLike | None = None,
 ) -> Head:
-  """Loads a published head: EAGLE, EAGLE-3 or Medusa.
+  """Loads a published head: EAGLE, EAGLE-3, Medusa, DFlash or DSpark.
 
   Args:
     path: a folder with `config.json` and safetensors files, in the formats of
-      the heads' authors or of the library speculators, or a repository on the
-      Hub, as in `load`. Pickled weights are never read.
+      the heads' authors, of the library speculators or, for Medusa, of vLLM, or
+      a repository on the Hub, as in `load`. Pickled weights are never read.
     target: the model that the head was trained for.
     dtype: type of the computations and of the parameters that are not shared
       with the target; None for the target's type.
@@ -257,6 +258,7 @@ def save_head(
   server: str | None = None,
   target: str | None = None,
   draft_length: int | None = None,
+  num_target_layers: int | None = None,
 ) -> None:
   """Writes a head in a published format, which `load_head` reads.
 
@@ -268,14 +270,20 @@ def save_head(
     target: only for 'vllm' and EAGLE-3: name on the Hugging Face Hub, or path,
       of the target that `vllm serve FOLDER` loads.
     draft_length: only for 'vllm' and EAGLE-3: number of draft tokens per round.
+    num_target_layers: only for servers and heads of DFlash or DSpark: number of
+      layers of the target.
 
   Raises:
-    ValueError: the folder contains files, the layer of the head is not
-      Llama's, or the server is unknown or cannot load the head.
+    ValueError: the folder contains files, published formats cannot express the
+      layer of the head, the server is unknown or cannot load the head, or an
+      argument is missing or has no place in the format.
   """
   params = fusion.separate(head.config, head.params)
   fields, arrays = published_heads.write(
-    head.config, params, server, target, draft_length
+    head.config,
+    params,
+    server,
+    servers.Arguments(target, draft_length, num_target_layers),
   )
   layer_fields = fields.get('transformer_layer_config', fields)
   layer_fields['torch_dtype'] = _main_dtype(arrays).name

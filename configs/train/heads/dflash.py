@@ -5,7 +5,8 @@ python -m experiments.main --config=configs/train/heads/dflash.py \
 
 See configs/train/heads/eagle.py for the responses and for `:mini`. The papers
 train five layers for blocks of 16 tokens (DFlash) and of 7 (DSpark). For small
-targets, the head has one layer and drafts four tokens.
+targets, the head has one layer and drafts four tokens. `for_servers` trains one
+that servers load (docs/serving.md).
 """
 
 from configs.train.heads import eagle
@@ -29,7 +30,9 @@ def get_config(family='smollm2'):
         'head_size': _HEAD_SIZES[family],
         'block_size': 4,
         'mask_token': MASK_TOKENS[family],
+        'predicts_next': True,
         'markov_rank': 64,
+        'for_servers': False,
       },
       'recipe': {'num_blocks': 64, 'decay': 0.8, 'loss': 'kl'},
       'training': {'steps': _STEPS[family]},

@@ -5,12 +5,13 @@ the output head, are taken from the target. If a file contains a copy of them,
 the two are compared.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import functools
+import itertools
 import re
 from typing import Any
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +64,9 @@ _EMBEDDING = re.compile(r'^(model\.)?embed_tokens\.weight$')
 FILES = ('medusa_lm_head.safetensors',)
 # Fields in the `config.json` of some heads, but of no language model.
 FIELDS = ('medusa_num_heads', 'speculators_model_type')
-# A reduced vocabulary: row `j` of the head is for the token `j + d2t[j]`.
-_TO_TARGET, _IS_DRAFTED = 'd2t', 't2d'
+# A reduced vocabulary: row `j` of the head is for the token `j + d2t[j]`, or in
+# vLLM's Medusa for the token `token_map[j]`.
+_TO_TARGET, _IS_DRAFTED, _TOKEN_MAP = 'd2t', 't2d', 'token_map'
 _OUTPUT = 'lm_head.weight'
 _LAYER_IDS = servers.LAYER_IDS
 # The same of DFlash: inputs of layers, or their outputs.
@@ -79,24 +81,20 @@ _TOLERANCE = 0.1
 _CHUNK = 4096  # Number of rows that are compared at a time.
 
 
-class _Layout(NamedTuple):
-  """A published format of heads.
-
-  Attributes:
-    kind: kind of head, a name in `head_config.CONFIGS`.
-    prefix: prefix of the names of the layer's arrays.
-  """
-
-  kind: str
-  prefix: str
-
-
-_LAYOUTS = {
-  'eagle': _Layout('eagle', 'layers.0.'),
-  'eagle3': _Layout('eagle3', 'midlayer.'),
-  'speculators': _Layout('eagle3', 'layers.0.'),
-  'medusa': _Layout('medusa', ''),
-  'dflash': _Layout('dflash', 'layers.'),
+# The prefix of the names of a layer's arrays, by format. Those of block heads
+# differ in the fields of config.json.
+_PREFIXES = {
+  'eagle': 'layers.0.',
+  'eagle3': 'midlayer.',
+  'speculators': 'layers.0.',
+  'dflash': 'layers.',
+  'dflash_authors': 'layers.',
+  'dspark_authors': 'layers.',
+}
+# The names of Medusa's blocks and of its separate output heads, by format.
+_MEDUSA = {
+  'medusa': ('{step}.{block}.linear', '{step}.{num_blocks}'),
+  'medusa_in_vllm': ('blocks.{step}.layers.{block}', 'lm_heads.{step}'),
 }
 
 
@@ -134,9 +132,9 @@ def read(
   config = _READERS[layout](fields, shapes, target)
   rows = None
   drop = {name for name in shapes if name.startswith(_CONFIDENCE)}
-  if _TO_TARGET in shapes:
+  if _vocabulary(shapes) is not None:
     rows = _rows(tensors, config)
-    drop |= {_TO_TARGET, _IS_DRAFTED}
+    drop |= {_TO_TARGET, _IS_DRAFTED, _TOKEN_MAP}
   if 'head' in heads.shared_names(config):
     copies |= {_OUTPUT} & shapes.keys()
   names = _names(config, layout)
@@ -169,55 +167,76 @@ def read(
 def write(
   config: head_config.HeadConfig,
   params: base.Params,
-  server: str | None = None,
-  target: str | None = None,
-  draft_length: int | None = None,
+  server: str | None,
+  arguments: servers.Arguments,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the fields of `config.json` and the arrays; inverts `read`.
 
-  Without a server, EAGLE-3's heads are written in the format of its authors.
-  Those with settings that it lacks are written in that of speculators.
+  Without a server, heads are written in the format of their authors. Those of
+  EAGLE-3 with settings that it lacks, and block heads, are written in that of
+  speculators.
 
   Args:
     config: config of the head.
     params: parameters of the head.
     server: the server that will load the head, a name in `servers.SERVERS`, or
       None.
-    target: See `servers.complete`.
-    draft_length: See `servers.complete`.
+    arguments: what else the files contain, for some servers.
 
   Raises:
     ValueError: published formats cannot express the head's layer, or the
       arguments do not fit the server.
   """
-  layout: str = config.kind
-  reader = None if server is None else servers.find(server, config)
-  if isinstance(config, head_config.Eagle3Config):
-    has_options = any(_norm_fields(config).values())
-    if has_options if reader is None else reader.in_speculators:
-      layout = 'speculators'
+  reader = None if server is None else servers.find(server, config, arguments)
+  layout = _default_layout(config) if reader is None else reader.layout
   _check_layer(config)
   leaves = checkpoint.flatten(params)
   arrays = {
     hf_name: np.asarray(_transpose(name, leaves[name]))
     for hf_name, (name, _) in _names(config, layout).items()
   }
-  if 'head_rows' in params and (reader is None or reader.has_draft_vocab):
-    rows = np.asarray(params['head_rows'])
-    drafted = cutting.head_tokens(rows)
-    arrays[_TO_TARGET] = drafted.astype(np.int64) - np.arange(len(drafted))
-    arrays[_IS_DRAFTED] = rows >= 0
+  rows = np.asarray(params['head_rows']) if 'head_rows' in params else None
+  if rows is not None and (reader is None or reader.has_draft_vocab):
+    arrays |= _vocabulary_arrays(rows, layout)
+  if reader is not None and _has_copy(reader, config):
+    head = cutting.output_head(params, None)['kernel']
+    arrays[_OUTPUT] = np.asarray(_transpose('head/kernel', head))
   fields = _WRITERS[layout](config)
-  if server is None or reader is None:
-    if target is not None or draft_length is not None:
-      raise ValueError(
-        'target and draft_length must be None if server is None, got '
-        f'{target!r} and {draft_length!r}.'
-      )
+  if reader is None:
+    arguments.check_unused((), 'if server is None')
     return fields, arrays
-  return servers.complete(
-    server, reader, config, fields, arrays, target, draft_length
-  )
+  return servers.complete(reader, config, fields, arrays, rows, arguments)
+
+
+def _default_layout(config: head_config.HeadConfig) -> str:
+  """Returns the format of a head that is not written for a server."""
+  if isinstance(config, head_config.Eagle3Config):
+    if any(_norm_fields(config).values()):
+      return 'speculators'
+  return config.kind
+
+
+def _has_copy(reader: servers.Reader, config: head_config.HeadConfig) -> bool:
+  """Returns whether files contain a copy of an output head that is shared."""
+  is_reduced = config.layer.head_size is not None and reader.has_draft_vocab
+  is_shared = 'head' in heads.shared_names(config)
+  return is_shared and (is_reduced or not reader.shares_head)
+
+
+def _vocabulary_arrays(rows: np.ndarray, layout: str) -> dict[str, np.ndarray]:
+  """Returns the arrays that define a reduced vocabulary.
+
+  Args:
+    rows: `[V]` row of each token in the output head, -1 for none.
+    layout: the format of the files.
+  """
+  drafted = cutting.head_tokens(rows).astype(np.int64)
+  if layout == 'medusa_in_vllm':
+    return {_TOKEN_MAP: drafted}
+  return {
+    _TO_TARGET: drafted - np.arange(len(drafted)),
+    _IS_DRAFTED: rows >= 0,
+  }
 
 
 def is_head(fields: dict[str, Any], tensors: weights.Tensors) -> bool:
@@ -235,8 +254,9 @@ def _layout(
     return 'eagle3'
   if 'transformer_layer_config' in fields:
     return 'speculators'
-  if any(re.match(r'^\d+\.\d+\.linear\.weight$', name) for name in shapes):
-    return 'medusa'
+  for layout, (block, _) in _MEDUSA.items():
+    if f'{block.format(step=0, block=0)}.weight' in shapes:
+      return layout
   return 'eagle' if 'fc.weight' in shapes else None
 
 
@@ -338,23 +358,33 @@ def _eagle3_config(
 
 
 def _medusa_config(
+  layout: str,
   fields: Mapping[str, Any],
   shapes: Mapping[str, jax.ShapeDtypeStruct],
   target: config_lib.Config,
 ) -> head_config.HeadConfig:
-  """Derives the config of Medusa's heads from the names of their arrays."""
-  steps = {name.split('.')[0] for name in shapes if re.match(r'\d+\.', name)}
-  num_blocks = sum(
-    re.fullmatch(r'0\.\d+\.linear\.weight', name) is not None for name in shapes
-  )
+  """Derives the config of Medusa's heads from the names of their arrays.
+
+  The fields are not used: some of version 0.1 have a wrong number of heads.
+  """
+  del fields
+  names = {name.removesuffix('.weight') for name in shapes}
+  block, output = _MEDUSA[layout]
+  num_blocks = _count(names, lambda i: block.format(step=0, block=i))
+  vocabulary = _vocabulary(shapes)
   return heads.configure(
     'medusa',
     target,
-    # The config is not used: some of version 0.1 have a wrong number of heads.
-    num_steps=len(steps),
+    head_size=None if vocabulary is None else shapes[vocabulary].shape[0],
+    num_steps=_count(names, lambda i: block.format(step=i, block=0)),
     num_blocks=num_blocks,
-    own_heads=f'0.{num_blocks}.weight' in shapes,
+    own_heads=output.format(step=0, num_blocks=num_blocks) in names,
   )
+
+
+def _count(names: set[str], name_of: Callable[[int], str]) -> int:
+  """Returns how many numbers from 0 on have a name, without gaps."""
+  return next(i for i in itertools.count() if name_of(i) not in names)
 
 
 # Settings of block heads with one supported value.
@@ -438,7 +468,7 @@ _READERS: dict[str, Any] = {
   'eagle': _eagle_config,
   'eagle3': _eagle3_config,
   'speculators': _eagle3_config,
-  'medusa': _medusa_config,
+  **{name: functools.partial(_medusa_config, name) for name in _MEDUSA},
   'dflash': _dflash_config,
 }
 
@@ -605,6 +635,21 @@ def _medusa_fields(config: head_config.MedusaConfig) -> dict[str, Any]:
   }
 
 
+def _vllm_medusa_fields(config: head_config.MedusaConfig) -> dict[str, Any]:
+  """Returns the fields of Medusa's heads in vLLM, which has its own format."""
+  layer = config.layer
+  return {
+    'model_type': 'medusa',
+    'hidden_size': layer.d_model,
+    'vocab_size': layer.vocab_size,
+    'truncated_vocab_size': layer.head_size or layer.vocab_size,
+    'num_heads': config.num_steps,
+    'num_hidden_layers': config.num_blocks,
+    'medusa_fc_bias': True,
+    'original_lm_head': not config.own_heads,
+  }
+
+
 def _dflash_fields(config: head_config.DFlashConfig) -> dict[str, Any]:
   """Returns the fields of a block head, in the format of speculators."""
   layer = {**_layer_fields(config), 'num_hidden_layers': config.num_layers}
@@ -621,12 +666,44 @@ def _dflash_fields(config: head_config.DFlashConfig) -> dict[str, Any]:
   }
 
 
+def _dflash_authors_fields(config: head_config.DFlashConfig) -> dict[str, Any]:
+  """Returns the fields of a block head, in the format of DFlash's authors."""
+  settings = {
+    'mask_token_id': config.mask_token,
+    _OUTPUT_IDS: [tap - 1 for tap in config.taps],
+  }
+  return {**_block_fields(config), 'dflash_config': settings}
+
+
+def _dspark_authors_fields(config: head_config.DFlashConfig) -> dict[str, Any]:
+  """Returns the fields of a block head, in the format of DSpark's authors."""
+  return {
+    **_block_fields(config),
+    'mask_token_id': config.mask_token,
+    _OUTPUT_IDS: [tap - 1 for tap in config.taps],
+    'markov_rank': config.markov_rank,
+    'markov_head_type': 'vanilla',
+    'enable_confidence_head': False,
+  }
+
+
+def _block_fields(config: head_config.DFlashConfig) -> dict[str, Any]:
+  """Returns the fields that both formats of authors have."""
+  fields = {**_layer_fields(config), 'num_hidden_layers': config.num_layers}
+  if config.layer.head_size is not None:
+    fields['draft_vocab_size'] = config.layer.head_size
+  return {**fields, 'block_size': config.block_size}
+
+
 _WRITERS: dict[str, Any] = {
   'eagle': _eagle_fields,
   'eagle3': _eagle3_fields,
   'speculators': _speculators_fields,
   'medusa': _medusa_fields,
+  'medusa_in_vllm': _vllm_medusa_fields,
   'dflash': _dflash_fields,
+  'dflash_authors': _dflash_authors_fields,
+  'dspark_authors': _dspark_authors_fields,
 }
 
 
@@ -658,14 +735,17 @@ def _modules(config: head_config.HeadConfig, layout: str) -> dict[str, str]:
   """Returns the published names of our modules."""
   if isinstance(config, head_config.MedusaConfig):
     steps, blocks = range(config.num_steps), range(config.num_blocks)
+    block, output = _MEDUSA[layout]
     names = {
-      f'steps/{i}/blocks/{j}': f'{i}.{j}.linear' for i in steps for j in blocks
+      f'steps/{i}/blocks/{j}': block.format(step=i, block=j)
+      for i in steps
+      for j in blocks
     }
-    names['head'] = f'0.{config.num_blocks}'
-    for i in steps[1:]:
-      names[f'more_heads/{i - 1}'] = f'{i}.{config.num_blocks}'
+    for i in steps:
+      module = f'more_heads/{i - 1}' if i else 'head'
+      names[module] = output.format(step=i, num_blocks=config.num_blocks)
     return names
-  prefix = _LAYOUTS[layout].prefix
+  prefix = _PREFIXES[layout]
   names = dict(_TOP)
   if isinstance(config, head_config.DFlashConfig):
     layers = {f'layers/{i}': f'{prefix}{i}.' for i in range(config.num_layers)}
@@ -686,22 +766,31 @@ def _transpose(name: str, array: jax.Array) -> jax.Array:
   return array.T if name.endswith('/kernel') else array
 
 
+def _vocabulary(
+  shapes: Mapping[str, jax.ShapeDtypeStruct],
+) -> str | None:
+  """Returns the name of the array with the tokens of a reduced vocabulary."""
+  return next((n for n in (_TO_TARGET, _TOKEN_MAP) if n in shapes), None)
+
+
 def _rows(
   tensors: weights.Tensors, config: head_config.HeadConfig
 ) -> np.ndarray:
   """Returns the row of each token in the output head; see `cutting`."""
   size, vocab_size = config.layer.head_size, config.layer.vocab_size
-  to_target = tensors.read(_TO_TARGET)
-  tokens = np.asarray(to_target) + np.arange(len(to_target))
+  name = _vocabulary(tensors.shapes)
+  assert name is not None
+  tokens = np.asarray(tensors.read(name))
+  if name == _TO_TARGET:
+    tokens = tokens + np.arange(len(tokens))
   if len(tokens) != size:
     raise ValueError(
-      f'{_TO_TARGET} must have draft_vocab_size={size} entries, got '
-      f'{len(tokens)}.'
+      f'{name} must have draft_vocab_size={size} entries, got {len(tokens)}.'
     )
   is_valid = (0 <= tokens) & (tokens < vocab_size)
   if not is_valid.all() or len(np.unique(tokens)) < len(tokens):
     raise ValueError(
-      f'{_TO_TARGET} must map to different tokens in [0, {vocab_size}), got '
+      f'{name} must map to different tokens in [0, {vocab_size}), got '
       f'some from {tokens.min()} to {tokens.max()}.'
     )
   if _IS_DRAFTED in tensors.shapes:

@@ -1,8 +1,13 @@
 """Servers that load heads trained here, and what each of them reads.
 
-The code that was read, in September 2026: `transformers_utils/configs/
-speculators` and `models/llama_eagle*.py` in vLLM, `models/llama_eagle*.py` in
-SGLang, and `conversion/llama.py` and `src/models/eagle3.cpp` in llama.cpp.
+The code that was read, in September 2026, is, in vLLM, `transformers_utils/
+configs/speculators`, `configs/medusa.py`, `config/speculative.py`,
+`models/medusa.py`, `models/llama_eagle*.py`, `models/qwen3_dflash.py`,
+`models/qwen3_dspark.py` and `v1/worker/gpu/spec_decode`; in SGLang,
+`models/llama_eagle*.py`, `models/dflash.py`, `models/dspark.py`,
+`speculative/dflash_utils.py` and `speculative/dspark_components`; in llama.cpp,
+`conversion/llama.py`, `conversion/qwen.py`, `src/models/eagle3.cpp` and
+`src/models/dflash.cpp`.
 """
 
 from collections.abc import Mapping
@@ -13,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import registry
+from specjax.models import cutting
 from specjax.models import head_config
 from specjax.models import heads
 
@@ -21,6 +27,8 @@ LAYER_IDS = 'eagle_aux_hidden_state_layer_ids'
 _BIASES = ('qkv_bias', 'out_bias', 'mlp_bias')
 # EAGLE-3's servers concatenate this number of hidden states.
 _NUM_TAPS = 3
+# The rows of the Markov head's output, one for each token of the draft.
+_MARKOV_ROWS = 'markov_head.markov_w2.weight'
 
 
 class Reader(NamedTuple):
@@ -28,80 +36,141 @@ class Reader(NamedTuple):
 
   Attributes:
     architecture: the name of its class, in `config.json`.
+    layout: the format of the files, a key of `_WRITERS` in `published_heads`.
     options: fields of the head's config that may be True.
-    in_speculators: whether the files are in the format of the library
-      speculators, which names the target; otherwise, they are in that of the
-      heads' authors.
     has_default_taps: whether the server derives the taps from the number of the
       target's layers, as `heads.default_taps` does.
     outputs_count: whether layer ids count outputs of layers, in `eagle_config`.
     adds_bias: whether the projection always has a bias.
     has_draft_vocab: whether the head may have a reduced vocabulary; otherwise,
       the server uses the target's whole output head.
+    shares_head: whether the server takes the target's output head, for a head
+      that has no separate one and that drafts all tokens; otherwise, the files
+      contain a copy.
   """
 
   architecture: str
+  layout: str
   options: tuple[str, ...] = ()
-  in_speculators: bool = False
   has_default_taps: bool = False
   outputs_count: bool = False
   adds_bias: bool = False
   has_draft_vocab: bool = True
+  shares_head: bool = True
 
 
+# Some versions of vLLM shift a block in the format of speculators by one token.
+_DFLASH = Reader('DFlashDraftModel', 'dflash_authors', has_draft_vocab=False)
+_DSPARK = Reader(
+  'Qwen3DSparkModel', 'dspark_authors', options=('predicts_next',)
+)
 SERVERS: dict[str, dict[str, Reader]] = {
   'llama.cpp': {
+    'dflash': _DFLASH,
+    'dspark': _DSPARK,
     'eagle3': Reader(
       'LlamaForCausalLMEagle3',
+      'eagle3',
       options=('norm_before_residual',),
       has_default_taps=True,
     ),
   },
   'sglang': {
+    'dflash': _DFLASH,
+    'dspark': _DSPARK._replace(has_draft_vocab=False),
     'eagle': Reader(
       'LlamaForCausalLMEagle',
+      'eagle',
       options=('bias',),
       adds_bias=True,
       has_draft_vocab=False,
     ),
     'eagle3': Reader(
       'LlamaForCausalLMEagle3',
+      'eagle3',
       options=('norm_before_fc', 'norm_output', 'norm_taps'),
       outputs_count=True,
     ),
   },
   'vllm': {
-    'eagle': Reader('LlamaForCausalLM', has_draft_vocab=False),
+    'dflash': _DFLASH._replace(has_draft_vocab=True),
+    'dspark': _DSPARK,
+    'eagle': Reader('LlamaForCausalLM', 'eagle', has_draft_vocab=False),
     'eagle3': Reader(
       'Eagle3DraftModel',
+      'speculators',
       options=(
         'norm_before_fc',
         'norm_before_residual',
         'norm_output',
         'norm_taps',
       ),
-      in_speculators=True,
+    ),
+    'medusa': Reader(
+      'MedusaModel',
+      'medusa_in_vllm',
+      options=('own_heads',),
+      shares_head=False,
     ),
   },
 }
 
 
-def find(server: str, config: head_config.HeadConfig) -> Reader:
+class Arguments(NamedTuple):
+  """What the files contain in addition to a head; None for nothing.
+
+  Attributes:
+    target: name or path of the target.
+    draft_length: number of draft tokens per round.
+    num_target_layers: number of the target's layers.
+  """
+
+  target: str | None = None
+  draft_length: int | None = None
+  num_target_layers: int | None = None
+
+  def check_unused(self, used: tuple[str, ...], condition: str) -> None:
+    """Raises `ValueError` if an argument has a value, but no place in a format.
+
+    Args:
+      used: names of the arguments that have a place.
+      condition: describes the format, for errors.
+    """
+    for name, value in self._asdict().items():
+      if value is not None and name not in used:
+        raise ValueError(f'{name} must be None {condition}, got {value!r}.')
+
+
+# The arguments that a layout requires.
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+  'dflash_authors': ('num_target_layers',),
+  'dspark_authors': ('num_target_layers',),
+  'speculators': ('target', 'draft_length'),
+}
+
+
+def find(
+  server: str, config: head_config.HeadConfig, arguments: Arguments
+) -> Reader:
   """Returns how a server reads a head.
 
   Args:
     server: a name in `SERVERS`.
     config: config of the head.
+    arguments: what else the files contain.
 
   Raises:
-    ValueError: the server is unknown, or it cannot load the head or would
-      compute something else.
+    ValueError: the server is unknown, it cannot load the head or would compute
+      something else, or an argument is missing, out of range or has no place in
+      the format.
   """
   readers = registry.lookup(SERVERS, 'server', server)
-  kind = config.kind
+  kind = _published_kind(config)
   if kind not in readers:
+    others = [name for name, kinds in SERVERS.items() if kind in kinds]
     raise ValueError(
-      f'{server} loads heads of the kind {" or ".join(readers)}, got {kind!r}.'
+      f'server must be {" or ".join(others)} for a head of the kind {kind}, '
+      f'got {server!r}.'
     )
   reader = readers[kind]
   for field in dataclasses.fields(config):
@@ -111,72 +180,116 @@ def find(server: str, config: head_config.HeadConfig) -> Reader:
         f'{field.name} must be False in a head of the kind {kind} for '
         f'{server}, got True.'
       )
-  for name in _BIASES:
-    if getattr(config.layer, name):
-      raise ValueError(
-        f'{name} must be False in the layer of a head for {server}, got True.'
-      )
-  _check_taps(server, reader, config)
+  _check_layer(server, kind, config)
+  used = _ARGUMENTS.get(reader.layout, ())
+  arguments.check_unused(used, f'for {server} and the kind {kind}')
+  _check_taps(server, kind, reader, config.taps)
+  if 'num_target_layers' in used:
+    _check_num_layers(arguments.num_target_layers, config.taps)
   return reader
 
 
+def _published_kind(config: head_config.HeadConfig) -> str:
+  """Returns the kind of a head, where DSpark's differs from DFlash's."""
+  is_dspark = (
+    isinstance(config, head_config.DFlashConfig) and config.predicts_next
+  )
+  return 'dspark' if is_dspark else config.kind
+
+
+def _check_layer(
+  server: str, kind: str, config: head_config.HeadConfig
+) -> None:
+  """Raises `ValueError` if a server has other layers than a head."""
+  layer = config.layer
+  if isinstance(config, head_config.MedusaConfig):
+    if layer.logit_softcap is not None:
+      raise ValueError(
+        f'logit_softcap must be None in the layer of a head of the kind {kind} '
+        f'for {server}, got {layer.logit_softcap}.'
+      )
+    return
+  for name in _BIASES:
+    if getattr(layer, name):
+      raise ValueError(
+        f'{name} must be False in the layer of a head for {server}, got True.'
+      )
+  if not isinstance(config, head_config.DFlashConfig):
+    return
+  if not layer.qk_norm:
+    raise ValueError(
+      f'qk_norm must be True in the layer of a head of the kind {kind} for '
+      f'{server}, as with for_servers=True of heads.configure, got False.'
+    )
+  if config.predicts_next != (config.markov_rank > 0):
+    allowed = '>= 1' if config.predicts_next else '0'
+    raise ValueError(
+      f'markov_rank must be {allowed} in a head of the kind {kind} for '
+      f'{server}, got {config.markov_rank}.'
+    )
+
+
 def _check_taps(
-  server: str, reader: Reader, config: head_config.HeadConfig
+  server: str, kind: str, reader: Reader, taps: tuple[int, ...]
 ) -> None:
   """Raises `ValueError` if a server cannot provide the taps of a head."""
-  taps = config.taps
-  if config.kind == 'eagle':
+  if kind in ('eagle', 'medusa'):
     if taps != (-1,):
       raise ValueError(
-        f'taps must be (-1,) in an EAGLE head for {server}, got {taps}.'
+        f'taps must be (-1,) in a head of the kind {kind} for {server}, got '
+        f'{taps}.'
       )
-  elif len(taps) != _NUM_TAPS or min(taps) < 1:
+    return
+  is_number_valid = kind != 'eagle3' or len(taps) == _NUM_TAPS
+  # Servers collect hidden states in the order of the layers.
+  if not is_number_valid or min(taps) < 1 or list(taps) != sorted(taps):
+    number = f'{_NUM_TAPS} ' if kind == 'eagle3' else ''
     raise ValueError(
-      f'taps must be {_NUM_TAPS} inputs of layers from the second on for '
-      f'{server}, got {taps}.'
+      f'taps must be {number}inputs of layers from the second on, in '
+      f'ascending order, for {server}, got {taps}.'
     )
-  elif reader.has_default_taps and taps != heads.default_taps(taps[-1] + 3):
+  if reader.has_default_taps and taps != heads.default_taps(taps[-1] + 3):
     raise ValueError(
       f'taps must be 2, n // 2 and n - 3 for {server} and a target with n '
       f'layers, got {taps}.'
     )
 
 
+def _check_num_layers(num_layers: int | None, taps: tuple[int, ...]) -> None:
+  """Raises `ValueError` unless a target with `num_layers` has the taps."""
+  if type(num_layers) is not int or num_layers <= taps[-1]:
+    raise ValueError(
+      'num_target_layers must be the number of layers of the target, larger '
+      f'than the last of the taps {taps}, got {num_layers!r}.'
+    )
+
+
 def complete(
-  server: str,
   reader: Reader,
   config: head_config.HeadConfig,
   fields: dict[str, Any],
   arrays: Mapping[str, np.ndarray],
-  target: str | None,
-  draft_length: int | None,
+  rows: np.ndarray | None,
+  arguments: Arguments,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the fields and the arrays that a server reads.
 
   Args:
-    server: See `find`.
     reader: from `find`.
     config: config of the head.
     fields: fields of `config.json`, in the format that the server reads.
     arrays: the arrays, by their names there.
-    target: name or path of the target, where the format has one.
-    draft_length: number of draft tokens per round, where the format has one.
+    rows: `[V]` row of each token in a reduced output head, or None.
+    arguments: what else the files contain.
 
   Raises:
-    ValueError: `target` or `draft_length` is missing, or has no place in the
-      format.
+    ValueError: an argument is missing.
   """
   fields = {**fields, 'architectures': [reader.architecture]}
-  if reader.in_speculators:
-    fields['speculators_config'] = _speculators_config(
-      config.kind, target, draft_length
-    )
-  elif target is not None or draft_length is not None:
-    raise ValueError(
-      f'target and draft_length must be None for {server} and the kind '
-      f'{config.kind}: both are arguments of the server, got {target!r} and '
-      f'{draft_length!r}.'
-    )
+  if reader.layout == 'speculators':
+    fields['speculators_config'] = _speculators_config(config.kind, arguments)
+  if arguments.num_target_layers is not None:
+    fields['num_target_layers'] = arguments.num_target_layers
   if reader.outputs_count:
     fields['eagle_config'] = {
       'use_aux_hidden_state': True,
@@ -184,6 +297,8 @@ def complete(
     }
   if not reader.has_draft_vocab:
     fields.pop('draft_vocab_size', None)
+    if rows is not None and _MARKOV_ROWS in arrays:
+      arrays = {**arrays, _MARKOV_ROWS: _all_rows(arrays[_MARKOV_ROWS], rows)}
   if reader.adds_bias and 'fc.bias' not in arrays:
     weight = arrays['fc.weight']
     arrays = {**arrays, 'fc.bias': np.zeros(weight.shape[0], weight.dtype)}
@@ -191,10 +306,16 @@ def complete(
   return fields, dict(arrays)
 
 
-def _speculators_config(
-  algorithm: str, target: str | None, draft_length: int | None
-) -> dict[str, Any]:
+def _all_rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+  """Returns `[V, F]` rows of all tokens, from those of a reduced head."""
+  full = np.zeros((len(rows), array.shape[1]), array.dtype)
+  full[cutting.head_tokens(rows)] = array
+  return full
+
+
+def _speculators_config(algorithm: str, arguments: Arguments) -> dict[str, Any]:
   """Returns the field by which speculators and vLLM know how to decode."""
+  target, draft_length = arguments.target, arguments.draft_length
   if not isinstance(target, str) or not target:
     raise ValueError(
       'target must be the name or the path of the model that vllm serves, got '
