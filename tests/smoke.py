@@ -2,6 +2,7 @@
 
 import pathlib
 
+from configs.train.heads import losses
 from experiments import main
 from experiments.common import configs
 from experiments.common import workdirs
@@ -27,6 +28,7 @@ _HEADS = {
   **dict.fromkeys(('code', 'math', 'qa'), 'eagle'),
   **dict.fromkeys(('summarization', 'translation', 'eagle'), 'eagle'),
   **{kind: kind for kind in ('eagle3', 'medusa', 'dflash')},
+  **dict.fromkeys(losses.LOSSES, 'eagle'),
 }
 
 

@@ -1,34 +1,43 @@
-r"""Compares losses: one EAGLE head, trained further with each of them.
+r"""Trains one EAGLE head further with each of several losses.
 
-python -m experiments.main --config=configs/train/responses.py \
-    --config.family=mini --config.data_dir=DATA --workdir=runs/responses
-python -m experiments.main --config=configs/train/heads/losses.py:mini \
+python -m experiments.main --config=configs/train/responses.py:smollm2 \
+    --config.data_dir=DATA --workdir=runs/smollm2_responses
+python -m experiments.main --config=configs/train/heads/losses.py \
     --config.data_dir=DATA --workdir=runs/losses
 
 Every head starts from the weights that come with the family, and sees the same
-texts, at each position three steps of its own draft. The rows show
-teacher-forced agreement; emitted tokens per target call on held-out prompts,
-with one entry for each loss in `drafters` and `methods`, come from
-
-python -m experiments.main --config=configs/compare.py \
-    --config.family=mini/heads --config.data_dir=DATA --workdir=runs/compared \
-    --config.drafters="{'kl': 'runs/losses/kl.safetensors'}" \
-    --config.methods="('none', 'feature_head(kl):4')"
+responses, three steps of its own draft at each position. The losses are those
+of the acceptance rate, and KL. The rows show teacher-forced agreement;
+configs/benchmark/losses.py measures emitted tokens per target call.
 """
 
 from configs.train.heads import eagle
-from specjax.training import losses
+from specjax import registry
 
-VARIANTS = eagle.VARIANTS
+LOSSES = 'kl', 'tv', 'acceptance', 'hybrid'
+_RESPONSES = {
+  'smollm2': 'runs/smollm2_responses/responses.npz',
+  'mini': 'runs/responses/responses.npz',
+}
+
+VARIANTS = tuple(_RESPONSES)
 
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
+  responses = registry.lookup(_RESPONSES, 'family', family)
   config = eagle.get_config(family)
+  config.responses = (responses,)
+  config.num_texts = {'all': 0}
   further = config.heads.eagle
-  further.start = f'specjax/families/{family}/heads/eagle.safetensors'
   config.heads = {
-    name: {**further, 'recipe': {**further.recipe, 'loss': name}}
-    for name in losses.LOSSES
+    name: {
+      'start': f'specjax/families/{family}/heads/eagle.safetensors',
+      'recipe': {**further.recipe, 'loss': name},
+    }
+    for name in LOSSES
   }
+  config.training.update(
+    {'steps': 250, 'learning_rate': 3e-4, 'warmup_steps': 30}
+  )
   return config
