@@ -20,6 +20,7 @@ def get_config():
   config.methods = ()
   config.bandits = ({'bandit': 'ucb1(beta=0.01)', 'label': _UCB},)
   config.baseline = _BASELINE
+  config.repeats = 0  # The paper has no bandwidth.
   config.paper = (_MEMORY,)
   return config
 

@@ -1,22 +1,33 @@
-"""Measures the decode loop's memory with one and several arms (BanditSpec)."""
+"""Measures the memory and bandwidth of decode loops with several arms.
 
-from collections.abc import Iterator
+BanditSpec, Table 2.
+"""
+
+from collections.abc import Mapping
+import itertools
 from typing import Any
 
 import jax
+import numpy as np
 
 from experiments.common import choice
 from experiments.common import compare
 from experiments.common import log
 from experiments.common import methods as methods_lib
+from experiments.common import paper
 from experiments.common import plots
 from experiments.common import workdirs
 from specjax import decoding
+from specjax import metrics
 from specjax import registry
 
 MAY_CHANGE = (*compare.MAY_CHANGE, 'baseline')
 # Columns that are also shown relative to the baseline.
 _RELATIVE = ('parameters', 'caches', 'loop', 'bytes_per_token')
+_BANDWIDTH = 'relative_bandwidth'
+
+# The memory of each loop, by the name of its method's settings.
+_Loops = Mapping[str, Mapping[str, int]]
 
 
 def prepare(config):
@@ -31,37 +42,43 @@ def run(config, workdir):
   """Returns a row per method, with the columns of `_memory`.
 
   `bytes_per_token` are the bytes of a pass per token that a round of the batch
-  emits, if all of its rows are live. Columns `relative_` are relative to the
-  baseline.
+  emits, if all of its rows are live. For timed records, `gigabytes_per_second`
+  is the measured bandwidth of `_bandwidth`. Columns `relative_` are relative to
+  the baseline.
   """
   setup = prepare(config)
   decoded = compare.decode(config, workdir, setup)
-  labels = [method.label for method in setup.methods]
-  memory = dict(zip(labels, _loops(config, workdir, setup)))
+  loops = _loops(config, workdir, setup)
   rows = []
-  for row in compare.rows(decoded):
-    row = {'batch_size': config.batch_size} | row | memory[row['method']]
+  for result, row in zip(decoded, compare.rows(decoded)):
+    row = {'batch_size': config.batch_size} | row | _loop(loops, result.method)
     emitted = config.batch_size * row['block_efficiency']
     rows.append(row | {'bytes_per_token': row['bytes_of_pass'] / emitted})
   baseline = next(row for row in rows if row['method'] == config.baseline)
-  return [
+  rows = [
     row | {f'relative_{name}': row[name] / baseline[name] for name in _RELATIVE}
     for row in rows
   ]
+  if config.repeats:
+    _add_bandwidths(rows, decoded, loops, config)
+  return rows
 
 
 def figures(rows):
-  """Draws the loops' memory over that of the baseline."""
+  """Draws the loops' memory and bandwidth over those of the baseline."""
   sizes = [row | {'batch': f'batch size {row["batch_size"]}'} for row in rows]
+  labels = {'relative_loop': 'memory', _BANDWIDTH: 'bandwidth'}
   return {
-    'memory': plots.bars(
+    label: plots.bars(
       sizes,
       'batch',
-      'relative_loop',
+      column,
       'method',
-      ylabel='memory over that of the baseline',
+      ylabel=f'{label} over that of the baseline',
       paper=True,
     )
+    for column, label in labels.items()
+    if column in rows[0]
   }
 
 
@@ -71,18 +88,101 @@ def num_bytes(tree):
   return sum(leaf.nbytes for leaf in arrays.values())
 
 
+def _add_bandwidths(
+  rows: list[dict[str, Any]],
+  decoded: list[compare.Decoded],
+  loops: _Loops,
+  config: Any,
+) -> None:
+  """Adds the columns of the bandwidth to the rows of timed methods.
+
+  Clocks drift between methods, so that a ratio to the baseline is one of
+  bandwidths relative to the speed of plain decoding, whose timings on the same
+  prompts are interleaved with those of the method.
+  """
+  estimates = [
+    _bandwidth(result, loops, config.batch_size) for result in decoded
+  ]
+  labels = [result.method.label for result in decoded]
+  _, baseline = estimates[labels.index(config.baseline)]
+  for row, (bandwidth, relative) in zip(rows, estimates):
+    ratio = relative.over(baseline)
+    row |= {
+      'gigabytes_per_second': bandwidth.value,
+      'gigabytes_per_second_error': bandwidth.error,
+      _BANDWIDTH: ratio.value,
+      f'{_BANDWIDTH}_error': ratio.error,
+    }
+    row[paper.PAIRED] = row[paper.PAIRED] | {_BANDWIDTH: ratio}
+
+
+def _bandwidth(
+  decoded: compare.Decoded, loops: _Loops, batch_size: int
+) -> tuple[metrics.Estimate, metrics.Estimate]:
+  """Returns the bandwidth of a method, and the same relative to plain speed.
+
+  The bytes of a round are those of a pass through the loop that has only the
+  arm of this round. Tokens that idle drafters read do not count, so that the
+  bandwidth of several arms is a lower bound. The time is that of the decode
+  loop. Batches are the independent items of the errors.
+
+  Args:
+    decoded: timed records of one method.
+    loops: the memory of all loops.
+    batch_size: rows of a batch.
+
+  Returns:
+    Gigabytes per second, and gigabytes per second over the tokens per second of
+    plain decoding on the same prompts.
+  """
+  arms = methods_lib.single_arms(decoded.method)
+  gigabytes_of_pass = [_loop(loops, arm)['bytes_of_pass'] / 1e9 for arm in arms]
+  items = []
+  for first in range(0, len(decoded.records), batch_size):
+    batch = decoded.records[first : first + batch_size]
+    # A batch takes the rounds of its longest row. Its time is divided equally
+    # among the rows, and the last batch is filled up.
+    longest = max(batch, key=lambda record: record['rounds'])
+    items.append(
+      (
+        np.dot(longest['pulls'], gigabytes_of_pass),
+        batch_size * longest['seconds'],
+        sum(record['reference_emitted'] for record in batch),
+        batch_size * longest['reference_seconds'],
+      )
+    )
+  gigabytes, seconds, plain_tokens, plain_seconds = np.array(items).T
+  bandwidth = metrics.estimate(gigabytes, seconds)
+  plain_speed = metrics.estimate(plain_tokens, plain_seconds)
+  return bandwidth, bandwidth.over(plain_speed)
+
+
+def _loop(loops: _Loops, method: methods_lib.Method) -> Mapping[str, int]:
+  """Returns the memory of a method's loop."""
+  return loops[log.name(method.settings)]
+
+
 def _loops(
   config: Any, workdir: workdirs.Workdir, setup: compare.Setup
-) -> Iterator[dict[str, int]]:
-  """Yields the memory of each method; compiled loops are logged one by one."""
+) -> _Loops:
+  """Returns the memory of all loops, which are compiled and logged one by one.
+
+  For bandwidths, these include the loops of the arms of bandits.
+  """
+  methods = list(setup.methods)
+  if config.repeats:
+    methods += itertools.chain(*map(methods_lib.single_arms, setup.methods))
+  by_name = {log.name(method.settings): method for method in methods}
   prompts = [job.turns[0] for job in setup.prompt_sets[0].jobs][
     : config.batch_size
   ]
   names = 'family', 'batch_size', 'max_length'
   shape = {name: config[name] for name in names}
-  units = [{'loop': method.settings} | shape for method in setup.methods]
+  units = [{'loop': method.settings} | shape for method in by_name.values()]
   compute = lambda method: _memory(config, setup, method, prompts)
-  return log.resume(workdir, units, compute, 'loops', setup.methods)
+  inputs = list(by_name.values())
+  outcomes = log.resume(workdir, units, compute, 'loops', inputs)
+  return dict(zip(by_name, outcomes))
 
 
 def _memory(

@@ -3,6 +3,8 @@
 Times are checked for their bookkeeping alone.
 """
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -39,6 +41,7 @@ _MEMORY = toy.SIZES | {
     {'bandit': 'ucb_spec', 'arms': ('none', 'small:2'), 'label': 'lengths'},
   ),
   'baseline': 'small:2',
+  'repeats': 0,
   'sweep': '',
 }
 
@@ -351,6 +354,57 @@ def test_memory_counts_what_the_loop_holds(tmp_path, family, monkeypatch):
       assert row[f'relative_{name}'] == pytest.approx(ratio)
   assert (plain['block_efficiency'], small['block_efficiency']) == (1, 2.4)
   assert drafter_bandit['loop'] > small['loop'] > plain['loop']
+
+
+def test_bandwidth_counts_the_bytes_of_the_arms_that_were_selected(
+  tmp_path, family, monkeypatch
+):
+  """Compares numbers computed by hand for batches of two rows and of one.
+
+  The machine is half as fast while the bandit is timed, which cancels.
+  """
+  gigabytes = {'none': 1.0, 'small:2': 2.0, 'prompt_lookup:3': 1.5}
+  rows = itertools.cycle([(3, 0.5), (6, 0.5), (4, 1.0)])
+
+  def fields(method, _):
+    rounds, seconds = next(rows)
+    slow = 2.0 if method.label == 'drafters' else 1.0
+    several = len(method.arms) > 1
+    return {
+      'rounds': rounds,
+      'pulls': [rounds - 1, 1] if several else [rounds],
+      'seconds': slow * seconds * (0.8 if several else 1.0),
+      'reference_seconds': slow,
+      'reference_emitted': 12,
+      **dict.fromkeys(('prefill', 'reference_prefill'), 1.0),
+    }
+
+  def count_bytes(config, setup, method, prompts):
+    del config, setup, prompts
+    names = 'parameters', 'caches', 'bandit', 'loop'
+    size = gigabytes.get(method.label, 9.0) * 10**9
+    return {**dict.fromkeys(names, 1), 'bytes_of_pass': size}
+
+  toy.simulate(monkeypatch, fields)
+  monkeypatch.setattr(memory, '_memory', count_bytes)
+  config = _config('memory', family, _MEMORY | {'repeats': 1})
+  rows_by_method = {row['method']: row for row in toy.run(config, tmp_path)}
+  # A batch takes the rounds of its longest row, and is as long as two rows.
+  for method, num_bytes, seconds in (
+    ('small:2', (6 + 4) * 2.0, 3.0),
+    ('none', (6 + 4) * 1.0, 3.0),
+    ('drafters', (5 + 3) * 2.0 + 2 * 1.5, 2 * 0.8 * 3.0),
+    ('lengths', (5 + 3) * 1.0 + 2 * 2.0, 0.8 * 3.0),
+  ):
+    row = rows_by_method[method]
+    bandwidth = num_bytes / seconds
+    assert row['gigabytes_per_second'] == pytest.approx(bandwidth)
+    slow = 2.0 if method == 'drafters' else 1.0
+    relative = slow * bandwidth / (20.0 / 3.0)
+    assert row['relative_bandwidth'] == pytest.approx(relative)
+    # Variation that all share with the baseline is no error.
+    varies = method in ('drafters', 'lengths')
+    assert (row['relative_bandwidth_error'] > 1e-9) == varies
 
 
 def test_bytes_of_an_array_that_is_shared_count_once():
