@@ -118,7 +118,7 @@ def get_config(which='mini'):
     router=True,
     router_prompts=512,  # Its training prompts per domain.
     carry_over=False,  # Whether bandits keep their state between prompts.
-    paper=_tables(arm, general),
+    paper=_tables(arm, general, variant['halves']),
     pivot=PIVOT,
     **variant['fields'],
   )
@@ -130,6 +130,7 @@ _VARIANTS = {
     'general': _CHAIN.format('all'),  # The arm for all domains.
     'unseen': ('instruct', 'lm', 'shakespeare'),  # Without a specialist.
     'methods': (DRAFT_ALL,),  # Further methods.
+    'halves': ('chains',),  # Of Tables 6 and 11.
     'fields': {'family': 'mini/specialists'},
   },
   'smollm2': {
@@ -137,6 +138,7 @@ _VARIANTS = {
     'general': HEAD.format('eagle'),
     'unseen': ('instruct',),
     'methods': (),
+    'halves': ('Eagle', 'chains'),
     # Bandits select per row, as with batch size 1.
     'fields': {'family': 'smollm2/heads', 'per_row': True, **SIZES},
   },
@@ -219,7 +221,7 @@ BANDITS = {
 REWARDS = {'UCB': _BD, 'UCB (BE)': _BE}
 
 
-def _tables(arm, general):
+def _tables(arm, general, halves):
   """Returns all tables; a row shows the number of the last one with it."""
   methods = specialists(arm) | {'OFA': general}
   baselines = {'PLD': 'prompt_lookup:5', 'Lookahead': 'lookahead'}
@@ -233,24 +235,34 @@ def _tables(arm, general):
     speed_ups(7, in_domain, REWARDS, ((_BD, _BE),), drafters='chains'),
     speed_ups(3, in_domain, all_methods, (*compared, *others)),
     speed_ups(12, in_other_words, methods | {'UCB': _BD}, compared),
-    _unseen_domains(6, 'router', 'router'),
-    _unseen_domains(11, 'OFA', general),
+    *(_unseen_domains(6, half, 'router', 'router') for half in halves),
+    *(_unseen_domains(11, half, 'OFA', general) for half in halves),
+    *map(_unseen_specialists, halves),
   )
 
 
-def _unseen_domains(number, paper_method, method):
+_UNSEEN = '{}, compared with our out of domain'
+
+
+def _unseen_domains(number, half, paper_method, method):
   """Returns UCB over another method; Table 6 has the better of two routers.
 
   Our prompts out of domain differ from the paper's.
+
+  Args:
+    number: the number of the table.
+    half: its drafters, 'chains' or 'Eagle'.
+    paper_method: the other method, as in the paper.
+    method: our label of the other method.
   """
   numbers = paper.read(
     f'metasd/table_{number}', method={'UCB': _BD, paper_method: method}
   )
-  numbers = numbers[numbers.pop('drafters') == 'chains']
+  numbers = numbers[numbers.pop('drafters') == half]
   speed = numbers.set_index(['prompts', 'method'])['number']
   has_prompts = numbers['prompts'].isin(['in domain', 'in other words'])
   result = paper.table(
-    f'MetaSD, Table {number}',
+    _source(number, half),
     'speed_up',
     numbers[has_prompts].assign(domain='all'),
     measured='block_efficiency',
@@ -259,7 +271,7 @@ def _unseen_domains(number, paper_method, method):
   for prompts in numbers['prompts'].unique():
     name, place = prompts, prompts
     if prompts not in set(numbers['prompts'][has_prompts]):
-      name = f'{prompts}, compared with our out of domain'
+      name = _UNSEEN.format(prompts)
       place = 'out of domain'
     claims.append(
       (
@@ -270,3 +282,31 @@ def _unseen_domains(number, paper_method, method):
       )
     )
   return result | {'claims': tuple(claims)}
+
+
+def _unseen_specialists(half):
+  """Returns UCB over the best specialist, for the prompts of Table 11."""
+  numbers = paper.read('metasd/table_11')
+  numbers = numbers[numbers['drafters'] == half]
+  claims = []
+  for prompts, rows in numbers.groupby('prompts', sort=False):
+    speed = rows.set_index('method')['number']
+    claims.append(
+      (
+        f'{_BD} over the best specialist, {_UNSEEN.format(prompts)}',
+        _columns('out of domain', _BD),
+        None,
+        float(speed['UCB'] / speed[list(DOMAINS)].max()),
+      )
+    )
+  return {
+    'source': _source(11, half),
+    'field': 'over_best',
+    'rows': (),
+    'claims': tuple(claims),
+  }
+
+
+def _source(number, half):
+  """Returns the source of the drafters of a table; most tables have chains."""
+  return f'MetaSD, Table {number}' + (', Eagle' if half == 'Eagle' else '')

@@ -18,6 +18,7 @@ to each other than the paper's: out of its domain, a specialist reaches at least
 """
 
 from configs.metasd import drafters
+from experiments.common import paper
 
 ARMS = tuple(f'feature_head({name}):eagle' for name in drafters.DOMAINS)
 ALL = 'feature_head(eagle):eagle'
@@ -43,7 +44,7 @@ def get_config():
   )
   config.router = False
   config.max_new_tokens = 64
-  config.paper = (_TABLE_7, _TABLE_4, _TABLE_8)
+  config.paper = (_F_10, _TABLE_7, _TABLE_4, _TABLE_8)
   return config
 
 
@@ -64,4 +65,12 @@ _TABLE_7 = drafters.speed_ups(
 )
 _TABLE_8 = drafters.speed_ups(
   8, {'prompts': 'in other words'}, _METHODS, _RATIOS
+)
+_F_10 = paper.table(
+  'MetaSD, Appendix F.10',
+  'speed_up',
+  paper.read('metasd/f_10', method={'OFA': ALL, 'UCB': _UCB}),
+  _IN_DOMAIN | {'domain': 'all'},
+  [(_UCB, ALL)],
+  measured='block_efficiency',
 )
