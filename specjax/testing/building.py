@@ -132,7 +132,7 @@ def _head_config(kind: str) -> head_config.HeadConfig:
     head_dim=4,
     d_ff=12,
   )
-  options = {'markov_rank': 2} if kind == 'dflash' else {}
+  options: dict[str, Any] = {'markov_rank': 2} if kind == 'dflash' else {}
   return heads.configure(kind, target, **options)
 
 
