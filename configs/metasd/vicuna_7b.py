@@ -1,5 +1,8 @@
 r"""MetaSD at the paper's scale: Vicuna 7B with five specialized drafters.
 
+python -m experiments.main --config=configs/metasd/responses.py \
+    --config.family=weights/vicuna_7b --config.data_dir=DATA \
+    --workdir=runs/vicuna_responses
 for name in code math qa summarization translation; do
   python -m experiments.main --config=configs/train/heads/specialist.py:$name \
       --config.family=weights/vicuna_7b --config.data_dir=DATA \
@@ -12,9 +15,8 @@ python -m experiments.main --config=configs/metasd/vicuna_7b.py:heads \
 
 `:heads` is MetaEagle (Kim et al. 2026, Table 4), with heads of EAGLE-1;
 `:chains`, MetaSpS (Table 3), has chains of five tokens from models of 68M
-parameters: two layers of 768 with 12 heads. The paper trains both on the
-target's responses at temperatures 0, 0.3, 0.7 and 1, for 3 epochs with a batch
-size of 8, learning rate 2e-5, a cosine schedule and warm-up of 0.03.
+parameters, which configs/metasd/vicuna_68m.py trains. The paper trains both on
+the target's responses.
 
 DATA holds the eval files of the domains: code (MT-Bench), translation (WMT16,
 German to English), summarization (CNN/DailyMail), qa (Natural Questions) and
@@ -38,10 +40,10 @@ _VARIANTS = {
   },
   'chains': {
     'get_config': drafters.get_config,
-    'folder': 'weights/vicuna_68m/{}',
-    'source': f'{_HUB}/double7/vicuna-68m, trained further on one domain',
-    'general': 'weights/vicuna_68m/all',
-    'general_source': f'{_HUB}/double7/vicuna-68m',
+    'folder': 'runs/vicuna_drafters/{0}/{0}.safetensors',
+    'source': 'configs/metasd/vicuna_68m.py',
+    'general': 'runs/vicuna_drafters/all/all.safetensors',
+    'general_source': 'configs/metasd/vicuna_68m.py:all',
   },
 }
 

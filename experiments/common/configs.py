@@ -44,6 +44,7 @@ _SMALLEST = {
   'row_length': 64,
   'runs': 2,
   'training.batch_size': 2,
+  'training.epochs': 1,
   'training.steps': 2,
   'training.warmup_steps': 1,
   'methods': 2,

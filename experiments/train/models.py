@@ -1,5 +1,7 @@
 """Trains models of a family, on text or by distillation from its target."""
 
+from collections.abc import Callable
+import functools
 import os
 from typing import Any
 
@@ -11,6 +13,7 @@ from experiments.train import perplexity
 from experiments.train import teacher_outputs
 from specjax import base
 from specjax import families
+from specjax import models
 from specjax.contrib import encoder_decoder_config
 from specjax.contrib import example_pairs
 from specjax.data import examples as examples_lib
@@ -30,9 +33,10 @@ def prepare(config):
     name: _configuration(name, model, tokenizer)
     for name, model in config.models.to_dict().items()
   }
-  _training(config)
   losses.find(config.loss)
-  return tokenizer, configs, _rows(config, tokenizer, _are_pairs(configs))
+  rows = _rows(config, tokenizer, _are_pairs(configs))
+  _training(config, rows)
+  return tokenizer, configs, rows
 
 
 def run(config, workdir):
@@ -48,7 +52,7 @@ def run(config, workdir):
     },
     frozen,
     rows,
-    _training(config),
+    _training(config, rows),
     workdir,
   )
   stored = {}
@@ -104,17 +108,22 @@ def _rows(config: Any, tokenizer: tokenizer_lib.Tokenizer, pairs: bool) -> Any:
   return rows
 
 
-def _training(config: Any) -> loop.TrainingConfig:
+def _training(config: Any, rows: Any) -> loop.TrainingConfig:
+  """Parses `training`, which has a number of steps or of epochs."""
+  build: Callable[..., loop.TrainingConfig] = loop.TrainingConfig
+  if 'epochs' in config.training:
+    num_rows = len(rows.tokens)
+    build = functools.partial(loop.TrainingConfig.for_epochs, num_rows)
   with configs_lib.error_context('training', config.training):
-    return loop.TrainingConfig(seed=config.seed, **config.training)
+    return build(seed=config.seed, **config.training)
 
 
 def _configuration(
   name: str, model: Any, tokenizer: tokenizer_lib.Tokenizer
 ) -> Any:
-  """Returns the configuration of a model in a file, or of a new model."""
+  """Returns the configuration of a stored model, or of a new one."""
   if isinstance(model, str):
-    return checkpoint.load(model)[0]
+    return _load(model)[0]
   fields = {'vocab_size': tokenizer.vocab_size, **model}
   if 'encoder_layers' in model:
     fields['start_id'] = tokenizer.response_id
@@ -123,11 +132,19 @@ def _configuration(
 
 
 def _start(config: Any, name: str, model_config: Any) -> base.Params:
-  """Returns a model's initial parameters, from a file or random."""
+  """Returns a model's initial parameters, which are stored or random."""
   model = config.models[name]
   if isinstance(model, str):
-    return checkpoint.load(model)[1]
+    return _load(model)[1]
   return flax_modules.init_params(jax.random.key(config.seed), model_config)
+
+
+def _load(path: str) -> tuple[Any, base.Params]:
+  """Loads a file of specjax, or a published checkpoint."""
+  if path.endswith('.safetensors'):
+    return checkpoint.load(path)
+  loaded = models.load(path, dtype=jnp.float32)
+  return loaded.config, loaded.params
 
 
 def _loss(

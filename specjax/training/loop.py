@@ -19,6 +19,7 @@ from orbax import checkpoint as ocp
 import tqdm
 
 from specjax import base
+from specjax import checks
 from specjax import json_files
 from specjax.data import lines
 from specjax.data import packing
@@ -71,6 +72,35 @@ class TrainingConfig:
       raise ValueError(
         f'warmup_steps must lie in [0, steps), got {self.warmup_steps}.'
       )
+
+  @classmethod
+  def for_epochs(
+    cls,
+    num_rows: int,
+    *,
+    epochs: int,
+    batch_size: int,
+    warmup: float,
+    **fields: Any,
+  ) -> 'TrainingConfig':
+    """Returns the config of whole passes over the rows.
+
+    Args:
+      num_rows: number of all rows.
+      epochs: number of passes; rows that do not fill a batch are left out.
+      batch_size: rows per step.
+      warmup: share of the steps until the peak of the learning rate.
+      **fields: the other fields.
+
+    Raises:
+      ValueError: See the class; or `epochs`, `batch_size` or `warmup` is out of
+        range.
+    """
+    checks.check_range('epochs', epochs, 1)
+    checks.check_range('batch_size', batch_size, 1, num_rows)
+    checks.check_range('warmup', warmup, 0, 1)
+    steps = epochs * (num_rows // batch_size)
+    return cls(steps, batch_size, warmup_steps=int(warmup * steps), **fields)
 
 
 def optimizer(config: TrainingConfig) -> optax.GradientTransformation:

@@ -2,12 +2,18 @@
 
 import json
 
+import jax
+import numpy as np
 import pytest
 
 from experiments import main
 from experiments.common import configs
 from experiments.common import prompts
 from experiments.common import results
+from specjax import families
+from specjax import models
+from specjax.data import examples as examples_lib
+from specjax.models import checkpoint
 from specjax.testing import toys
 from tests import smoke
 
@@ -94,6 +100,52 @@ def test_a_recipe_runs_with_tiny_models(name, tmp_path):
     config.num_seeds = 2
   main.run(config, tmp_path / 'run')
   assert results.read(tmp_path / 'run')['rows']
+
+
+def test_drafters_for_chains_are_trained_and_draft(tmp_path):
+  """Follows the recipe: responses, a small model that reads them, chains."""
+  weights = tmp_path / 'weights'
+  weights.mkdir()
+  toys.write_family(weights, {'small': 0.3}, tokenizer=toys.chat_tokenizer())
+  family = families.load(weights)
+  small = family.drafters['small']
+  models.save(models.Checkpoint(*small), tmp_path / 'start')
+  examples = [
+    examples_lib.Example('code', f'count to two: {text}', 'one two')
+    for text in ('one', 'two', 'a b', 'x y')
+  ]
+  for split in ('train', 'eval'):
+    examples_lib.write(tmp_path / f'code.{split}.jsonl', examples)
+  shared = {'family': str(weights), 'data_dir': str(tmp_path)}
+  responses = configs.load(_path('metasd/responses'), True)
+  responses.update(shared | {'max_prompt_tokens': 32, 'max_new_tokens': 16})
+  responses.num_responses = {'code': 4}
+  main.run(responses, tmp_path / 'responses')
+
+  training = configs.load(_path('metasd/vicuna_68m:code'), True)
+  assert not training.distill_from
+  training.tokenizer = str(weights / 'tokenizer.json')
+  training.responses = (str(tmp_path / 'responses' / 'responses.npz'),)
+  training.models.code = str(tmp_path / 'start')
+  training.training.learning_rate = 1e-2
+  main.run(training, tmp_path / 'code')
+  path = tmp_path / 'code' / 'code.safetensors'
+  config, params = checkpoint.load(path)
+  assert config == small.config
+  old, new = (
+    jax.tree.leaves(tree['embedding'])[0] for tree in (small.params, params)
+  )
+  assert not np.allclose(old, new, atol=1e-3)
+
+  chains = configs.load(_path('metasd/vicuna_7b:chains'), True)
+  arms = ('code:5', 'all:5')
+  chains.update(shared | {'arms': arms, 'methods': (), 'dtype': ''})
+  chains.drafters = {'code': str(path), 'all': str(path)}
+  chains.prompts['in domain'].domains = ('code',)
+  chains.update({'max_new_tokens': 6, 'max_length': 96})
+  main.run(chains, tmp_path / 'chains')
+  rows = results.read(tmp_path / 'chains')['rows']
+  assert {row['method'] for row in rows} == {*arms, 'uniform', 'oracle'}
 
 
 def _path(name):

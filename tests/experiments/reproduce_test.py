@@ -13,7 +13,7 @@ _PAPERS = 'spectr', 'banditspec', 'metasd', 'cascades', 'theory'
 # What trains a model is no run of a paper, and recipes at a paper's scale need
 # weights that do not come with specjax.
 _NO_RUNS = (
-  *('all', 'lm1b_97m', 'responses', 'specialist'),
+  *('all', 'lm1b_97m', 'responses', 'specialist', 'vicuna_68m'),
   *('eagle2_7b', 'paper_scale', 'pythia', 'vicuna_7b'),
 )
 _CONFIG = 'configs/theory/batch_improvement.py'

@@ -448,6 +448,16 @@ def test_a_config_out_of_range_names_field_and_value(name, value):
     loop.TrainingConfig(**fields | {name: value})
 
 
+def test_epochs_are_whole_passes_over_the_rows():
+  fields = {'epochs': 3, 'batch_size': 8, 'learning_rate': 0.1, 'warmup': 0.1}
+  config = loop.TrainingConfig.for_epochs(39, **fields, seed=2)
+  expected = loop.TrainingConfig(12, 8, 0.1, warmup_steps=1, seed=2)
+  assert config == expected
+  for name, value in (('epochs', 0), ('batch_size', 40), ('warmup', -0.1)):
+    with pytest.raises(ValueError, match=f'{name} must .* got {value}'):
+      loop.TrainingConfig.for_epochs(39, **fields | {name: value})
+
+
 def _updates(config, params, gradients):
   """Yields what the optimizer adds to the parameters at each step."""
   transform = loop.optimizer(config)
