@@ -11,9 +11,9 @@ runs. The extra `tensorboard` installs what it needs.
 import json
 import pathlib
 import sys
-from typing import Any
 
 from experiments.common import terminal
+from specjax import optional
 from specjax.data import lines
 from specjax.training import loop
 
@@ -34,7 +34,8 @@ def write(workdir: str) -> list[pathlib.Path]:
     ValueError: tensorboardX is not installed, the workdir contains no metrics,
       or a file cannot be read.
   """
-  writer_class = _package().SummaryWriter
+  package = optional.load('tensorboardX', 'tensorboard', 'This command')
+  writer_class = package.SummaryWriter
   files = sorted(pathlib.Path(workdir).glob(f'**/{loop.METRICS}'))
   if not files:
     raise ValueError(
@@ -54,17 +55,6 @@ def write(workdir: str) -> list[pathlib.Path]:
             writer.add_scalar(name, value, step)
     folders.append(folder)
   return folders
-
-
-def _package() -> Any:
-  """Imports the optional package tensorboardX."""
-  try:
-    import tensorboardX
-  except ImportError as error:
-    raise ValueError(
-      "Scalars are written by tensorboardX: pip install -e '.[tensorboard]'."
-    ) from error
-  return tensorboardX
 
 
 def console() -> None:

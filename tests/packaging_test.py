@@ -22,6 +22,8 @@ _BUILD = "from setuptools import build_meta; build_meta.build_editable('wheel')"
 _BUILD_WHEEL = "from setuptools import build_meta; build_meta.build_wheel('.')"
 _MAX_BYTES = 100 * 2**20  # The limit of the Python Package Index for a file.
 _COMMAND = re.compile(r"pip install -e '\.\[([\w,-]+)\]'")
+# The second argument is the extra that installs the module.
+_OPTIONAL = re.compile(r"optional\.load\(\s*'[\w.]+',\s*'([\w-]+)'")
 _USE = 'import specjax; specjax.Sampling; print(specjax.__version__)'
 
 
@@ -54,9 +56,13 @@ def test_commands_name_extras_as_the_package_does():
   files = [_ROOT / '.ci/run', *_ROOT.glob('*.md'), *_ROOT.glob('docs/*.md')]
   for folder in ('configs', 'experiments', 'specjax'):
     files += (_ROOT / folder).rglob('*.py')
+  found = set()
   for path in files:
-    for command in _COMMAND.findall(path.read_text()):
+    text = path.read_text()
+    for command in _COMMAND.findall(text):
       assert extras.issuperset(command.split(',')), path
+    found.update(_OPTIONAL.findall(text))
+  assert found == {'evaluation', 'gguf', 'hub', 'tensorboard'} <= extras
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from specjax import optional
 from specjax.evaluation import scoring
 
 _ORDER = 4  # Length of the longest n-grams.
@@ -20,10 +21,11 @@ def bleu(tokenize: str = '13a') -> scoring.Metric:
       'char' for any language.
 
   Raises:
-    ImportError: `sacrebleu` is not installed.
-    ValueError: `sacrebleu` has no such tokenizer.
+    ValueError: `sacrebleu` is not installed, or has no such tokenizer.
   """
-  library = scoring.require('sacrebleu.metrics', 'bleu').BLEU
+  library = optional.load(
+    'sacrebleu.metrics', 'evaluation', "The metric 'bleu'"
+  ).BLEU
   if tokenize not in library.TOKENIZERS:
     raise ValueError(
       f'tokenize must be one of {", ".join(sorted(library.TOKENIZERS))}, got '

@@ -5,6 +5,7 @@ share, and the total is the mean. Words are sequences of the letters a to z and
 of digits, in lower case, so that texts in other scripts have none and score 0.
 """
 
+from specjax import optional
 from specjax.evaluation import scoring
 
 
@@ -15,7 +16,7 @@ def rouge1(use_stemmer: bool = True) -> scoring.Metric:
     use_stemmer: whether to compare words by their Porter stems.
 
   Raises:
-    ImportError: `rouge-score` is not installed.
+    ValueError: `rouge-score` is not installed.
   """
   return _rouge('rouge1', use_stemmer)
 
@@ -27,7 +28,7 @@ def rouge2(use_stemmer: bool = True) -> scoring.Metric:
     use_stemmer: See `rouge1`.
 
   Raises:
-    ImportError: `rouge-score` is not installed.
+    ValueError: `rouge-score` is not installed.
   """
   return _rouge('rouge2', use_stemmer)
 
@@ -39,14 +40,16 @@ def rouge_l(use_stemmer: bool = True) -> scoring.Metric:
     use_stemmer: See `rouge1`.
 
   Raises:
-    ImportError: `rouge-score` is not installed.
+    ValueError: `rouge-score` is not installed.
   """
   return _rouge('rougeL', use_stemmer)
 
 
 def _rouge(name: str, use_stemmer: bool) -> scoring.Metric:
   """Builds the metric with a name in `rouge-score`."""
-  library = scoring.require('rouge_score.rouge_scorer', name)
+  library = optional.load(
+    'rouge_score.rouge_scorer', 'evaluation', f'The metric {name!r}'
+  )
   scorer = library.RougeScorer([name], use_stemmer=use_stemmer)
   return scoring.mean(
     lambda prediction, reference: (

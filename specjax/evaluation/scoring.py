@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
-import importlib
-import types
 from typing import Any
 from typing import NamedTuple
 
@@ -105,26 +103,6 @@ def standard_error(
     for _ in range(resamples)
   ]
   return float(np.std(totals, ddof=1))
-
-
-def require(module: str, metric: str) -> types.ModuleType:
-  """Imports a module that only one metric needs.
-
-  Args:
-    module: name of the module.
-    metric: name of the metric.
-
-  Raises:
-    ImportError: it is not installed; the error contains the command that
-      installs it.
-  """
-  try:
-    return importlib.import_module(module)
-  except ImportError as error:
-    raise ImportError(
-      f'The metric {metric!r} needs the package {module.split(".")[0]}: '
-      "pip install 'specjax[evaluation]'"
-    ) from error
 
 
 def _statistics(

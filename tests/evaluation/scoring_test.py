@@ -257,7 +257,7 @@ def test_a_missing_package_is_told_by_the_factory(name, module, monkeypatch):
   monkeypatch.setitem(sys.modules, module, None)
   package = module.split('.')[0]
   message = f"'{name}' needs .*{package}: pip install 'specjax\\[evaluation\\]'"
-  with pytest.raises(ImportError, match=message):
+  with pytest.raises(ValueError, match=message):
     evaluation.METRICS[name]()
 
 

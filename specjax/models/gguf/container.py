@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy import typing as npt
 
+from specjax import optional
+
 # Name of the first file of a split model.
 _SPLIT = re.compile(r'(?P<stem>.*)-00001-of-(?P<count>\d{5})\.gguf', re.S)
 # Formats whose arrays keep their type; all others become float32.
@@ -189,10 +191,4 @@ def _arrays(path: str, reader: Any) -> dict[str, Array]:
 
 def _package() -> Any:
   """Imports the optional package `gguf`."""
-  try:
-    import gguf
-  except ImportError as error:
-    raise ValueError(
-      "GGUF files need the package gguf: pip install 'specjax[gguf]'."
-    ) from error
-  return gguf
+  return optional.load('gguf', 'gguf', 'A GGUF file')

@@ -2,9 +2,9 @@
 
 import os
 import re
-from typing import Any
 
 from specjax import json_files
+from specjax import optional
 
 _NAME = re.compile(r'([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@([\w./-]+))?')
 _FILE = ('.gguf', '.safetensors')  # The end of a file's path.
@@ -48,7 +48,11 @@ def _fetch(name: str, revision: str | None, weights: bool) -> str:
 
   The weights are fetched last: a quantized model raises before.
   """
-  hub = _package(name)
+  hub = optional.load(
+    'huggingface_hub',
+    'hub',
+    'there is no such path, and a repository on the Hugging Face Hub',
+  )
   try:
     config = hub.hf_hub_download(name, _CONFIG, revision=revision)
     fields = json_files.load(config)
@@ -99,16 +103,3 @@ def _fetch(name: str, revision: str | None, weights: bool) -> str:
       f'hf download {name} shows which.'
     )
   return folder
-
-
-def _package(name: str) -> Any:
-  """Imports the optional package `huggingface_hub`."""
-  try:
-    import huggingface_hub
-    import huggingface_hub.errors
-  except ImportError as error:
-    raise ValueError(
-      f'there is no such path; if {name} is a repository on the Hugging Face '
-      "Hub, run pip install 'specjax[hub]'."
-    ) from error
-  return huggingface_hub

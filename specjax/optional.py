@@ -1,0 +1,25 @@
+"""Imports packages that only an extra of specjax installs."""
+
+import importlib
+from typing import Any
+
+
+def load(module: str, extra: str, purpose: str) -> Any:
+  """Imports a module of an optional package.
+
+  Args:
+    module: name of the module.
+    extra: the extra of specjax that installs it.
+    purpose: what needs it, the beginning of the error's sentence.
+
+  Raises:
+    ValueError: it is not installed; the error contains the command that
+      installs it.
+  """
+  try:
+    return importlib.import_module(module)
+  except ImportError as error:
+    raise ValueError(
+      f'{purpose} needs the package {module.split(".")[0]}: '
+      f"pip install 'specjax[{extra}]'."
+    ) from error
