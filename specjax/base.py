@@ -564,6 +564,14 @@ class Context(NamedTuple):
     """Returns `[B, 1]` the last committed token of each row."""
     return trees.at_entries(self.tokens, self.lengths[:, None] - 1)
 
+  def features_at(self, positions: jax.Array) -> tuple[jax.Array, ...]:
+    """Returns `[B, T, F]` features at positions `[B, T]`; zeros before 0."""
+    exists = positions[..., None] >= 0
+    return tuple(
+      jnp.where(exists, trees.at_entries(states, positions), 0)
+      for states in self.features
+    )
+
   def first(self, num: int) -> 'Context':
     """Returns the context with the first `num` positions of its buffers."""
     features = tuple(states[:, :num] for states in self.features)

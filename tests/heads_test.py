@@ -42,6 +42,7 @@ _TARGET = config_lib.TransformerConfig(
   head_dim=4,
   d_ff=12,
 )
+_DRAFT = dataclasses.replace(_TARGET, num_layers=1)
 _GREEDY = sampling_lib.Sampling(0.0)
 _TREE = trees.Topology((-1, -1, 0, 0, 1, 2))
 PROMPT, LENGTH, ROWS = [2, 0, 1], 3, 8000
@@ -91,6 +92,19 @@ def _block(*args):
   return 'dflash', drafters.BlockHeadDrafter(_head('dflash')[0], *args)
 
 
+@functools.cache
+def _draft_params():
+  """Returns parameters of a model that rescores, which has one layer."""
+  params = flax_modules.init_params(jax.random.key(4), _DRAFT)
+  return _random(5, params)
+
+
+def _rescored(*args, **options):
+  model = adapters.Transformer(_DRAFT)
+  head, _ = _head('medusa')
+  return 'rescored', drafters.Rescored(head, model, *args, top=2, **options)
+
+
 def _changed(change, head):
   kind, drafter = head
   return kind, change(drafter)
@@ -116,6 +130,10 @@ _DRAFTERS = {
   ),
   'medusa tree': lambda sampling: _medusa(_TREE, sampling),
   'block tree': lambda sampling: _block(_TREE, sampling),
+  'rescored tree': lambda sampling: _rescored(_TREE, sampling),
+  'rescored tree that may stop': lambda sampling: _rescored(
+    _TREE, sampling, stop=drafters.Unsure(0.3)
+  ),
 }
 _PROMPTS = [[1], [2] * 5, [0, 1, 2, 2, 1, 0, 0], PROMPT]
 
@@ -126,10 +144,14 @@ def _arm(name, sampling):
     verifier = verifiers.default(sampling.temperature)
     return base.Arm(drafters.NoDrafter(), verifiers.resolve(verifier)), None
   kind, drafter = _DRAFTERS[name](sampling)
+  if kind == 'rescored':
+    params = _head('medusa')[1], _draft_params()
+  else:
+    params = _head(kind)[1]
   verifier = verifiers.default(
     sampling.temperature, drafter.topology.width, drafter.siblings
   )
-  return base.Arm(drafter, verifiers.resolve(verifier)), _head(kind)[1]
+  return base.Arm(drafter, verifiers.resolve(verifier)), params
 
 
 def _decoder(names, sampling=_GREEDY, **options):
@@ -149,6 +171,7 @@ _HEADS = (
   *('eagle chain', 'eagle tree that may stop', 'eagle3 tree', 'dynamic tree'),
   *('eagle chain in a window', 'eagle chain that reads late', 'medusa tree'),
   'block tree',
+  'rescored tree that may stop',
 )
 _ALL = (*_HEADS, 'none')
 _OF_EACH_KIND = (
@@ -195,7 +218,7 @@ def test_greedy_tokens_are_those_of_plain_decoding(name):
 def test_tokens_by_shared_noise_are_those_of_plain_decoding():
   """Draws with the noise that each position has for the target as well."""
   shared = sampling_lib.Sampling(shared_noise=True)
-  names = 'eagle tree', 'medusa tree', 'block tree'
+  names = 'eagle tree', 'medusa tree', 'block tree', 'rescored tree'
   results = _decoder(names, shared).decode(_PROMPTS, 24, seed=4)
   plain = _decoder(['none'], shared).decode(_PROMPTS, 24, seed=4)
   assert arms.tokens(results) == arms.tokens(plain)
@@ -250,7 +273,7 @@ def test_a_head_computes_in_its_type_whatever_that_of_its_target(
   'names',
   [
     ('eagle chain in a window',),
-    ('eagle chain', 'medusa tree', 'block tree'),
+    ('eagle chain', 'medusa tree', 'block tree', 'rescored tree'),
   ],
   ids=['window', 'others'],
 )
@@ -279,6 +302,7 @@ def test_rows_that_are_refilled_forget_who_was_there(names):
       *('eagle chain', 'eagle3 tree', 'dynamic tree', 'medusa tree'),
       *('eagle chain in a window', 'eagle chain that reads late'),
       'block tree',
+      'rescored tree',
     ),
   ],
   ids=['tree', 'others'],

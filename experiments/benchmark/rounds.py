@@ -133,12 +133,11 @@ class _Bench:
     target = self.family.target
     call = _model_calls(target.model, [length + 1], slice(None))
     calls = [self._repeated(call, decoder.params.target, state.target)]
-    name = arms_lib.draft_model(method.arms[0], method.location)
-    if name is not None:
-      model = self.family.drafters[name]
-      call = _drafter_calls(model.model, drafter)
-      params = decoder.params.drafters[0]
-      calls.append(self._repeated(call, params, state.drafters[0]))
+    names = arms_lib.draft_models(method.arms[0], method.location)
+    params = decoder.params.drafters[0]
+    for name, part in zip(names, params if len(names) > 1 else [params]):
+      call = _drafter_calls(self.family.drafters[name].model, drafter)
+      calls.append(self._repeated(call, part, state.drafters[0]))
     round_, *model_calls = self._medians(self._rounds(decoder), *calls)
     return [(method.label, round_, sum(model_calls))]
 

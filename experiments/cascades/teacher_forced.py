@@ -352,7 +352,7 @@ def _draft(setup: compare.Setup) -> tuple[str, int]:
         f'got {arm}.'
       )
     tree = components.build(trees.Topology, arm.tree, place)
-    name = arms_lib.draft_model(arm, place)
+    (name,) = arms_lib.draft_models(arm, place)
     found.add((name, tree.depth, method.target, method.sampling))
   if len(found) > 1:
     raise ValueError(

@@ -11,6 +11,7 @@ call, as in `experiments.common.calls`:
     'feature_head(eagle):5'   a chain from the head `eagle`
     'feature_head(eagle):eagle'
     'medusa(heads):4'
+    'rescored(heads, small, weight=0.3):4'
     'block_head(dflash):4'
     'dynamic_tree(eagle, num_nodes=30)'
     'lookup_or(suffix, "small:2", min_match=4):8'  'small' has its own tree
@@ -125,14 +126,15 @@ def build(arm: Arm, pool: Pool, location: str) -> tuple[base.Arm, base.Params]:
   return base.Arm(drafter, built, goal), params
 
 
-def draft_model(arm: Arm, location: str) -> str | None:
-  """Returns the name of the model that an arm drafts with, or None."""
+def draft_models(arm: Arm, location: str) -> list[str]:
+  """Returns the names of the models and heads that an arm drafts with."""
   factory = components.find(base.Drafter, arm.drafter, location)
   options = components.bind(factory, arm.drafter, location)
-  for name, parameter in components.parameters(factory).items():
-    if parameter.annotation in _NOUNS:
-      return options.get(name)
-  return None
+  return [
+    options[name]
+    for name, parameter in components.parameters(factory).items()
+    if parameter.annotation in _NOUNS and name in options
+  ]
 
 
 def label(arm: Arm) -> str:
@@ -274,16 +276,21 @@ def _build_drafter(
   options = components.bind(factory, call, location)
   params: Any = None if path is None else datastore.load(path)
   parts: dict[str, Any] = {}  # Models and drafters that it is composed of.
-  kinds = [p.annotation for p in components.parameters(factory).values()]
-  is_wrapper = [k for k in kinds if k in _DRAFTER_TYPES] == [base.Drafter]
+  kinds = [
+    parameter.annotation
+    for parameter in components.parameters(factory).values()
+    if parameter.annotation in (*_NOUNS, *_DRAFTER_TYPES)
+  ]
+  has_one_part = len(kinds) == 1 and kinds[0] in (*_NOUNS, base.Drafter)
   # Several drafters are judged without the goal.
-  goal = arm.goal if is_wrapper else None
-  inner_params: list[base.Params] = []
+  goal = arm.goal if has_one_part else None
+  part_params: list[base.Params] = []
   for name, parameter in components.parameters(factory).items():
     kind, value = parameter.annotation, options.get(name)
     if kind in _NOUNS:
       model = _find_model(arm, kind, value, pool, location)
-      parts[name], params = model.model, model.params
+      parts[name] = model.model
+      part_params.append(model.params)
     elif kind in _DRAFTER_TYPES and value is not None:
       entries = (value,) if kind is base.Drafter else value
       members = [
@@ -292,13 +299,13 @@ def _build_drafter(
           arm._replace(goal=goal), tree, entries, pool.models, location
         )
       ]
-      inner_params += [member_params for _, member_params in members]
+      part_params += [member_params for _, member_params in members]
       built = tuple(drafter for drafter, _ in members)
       parts[name] = built[0] if kind is base.Drafter else built
     elif kind is base.Drafter:
-      inner_params.append(None)  # A default drafter takes none.
-  if inner_params:
-    params = inner_params[0] if is_wrapper else tuple(inner_params)
+      part_params.append(None)  # A default drafter takes none.
+  if part_params:
+    params = part_params[0] if has_one_part else tuple(part_params)
   providers: dict[Any, Callable[[Any], Any]] = {
     **{name: lambda _, value=value: value for name, value in parts.items()},
     'sampling': lambda value: value or pool.sampling,

@@ -107,7 +107,8 @@ def _draft_model(
 ) -> families.Model:
   """Returns the model that a method drafts chains with."""
   arm = method.arms[0]
-  name = dict(arm.drafter.options).get('model')
+  is_model = arm.drafter.name == 'autoregressive'
+  name = dict(arm.drafter.options).get('model') if is_model else None
   chain = arm.tree is not None and arm.tree.name == 'chain'
   if len(method.arms) > 1 or name not in family.drafters or not chain:
     raise ValueError(

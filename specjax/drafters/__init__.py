@@ -16,6 +16,7 @@ from specjax.drafters.medusa import Medusa
 from specjax.drafters.no_drafter import NoDrafter
 from specjax.drafters.parallel import Parallel
 from specjax.drafters.prompt_lookup import PromptLookup
+from specjax.drafters.rescored import Rescored
 from specjax.drafters.retrieval import Retrieval
 from specjax.drafters.stateless import StatelessDrafter
 from specjax.drafters.stops import Length
@@ -45,6 +46,7 @@ __all__ = [
   'Parallel',
   'PathProbability',
   'PromptLookup',
+  'Rescored',
   'Retrieval',
   'STOPS',
   'StatelessDrafter',
@@ -69,6 +71,7 @@ DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'none': NoDrafter,
   'parallel': Parallel,
   'prompt_lookup': PromptLookup,
+  'rescored': Rescored,
   'retrieval': Retrieval,
   'suffix': Suffix,
   'token_recycling': TokenRecycling,

@@ -48,13 +48,7 @@ class Medusa(base.Drafter):
   num_calls = 1
 
   def __post_init__(self) -> None:
-    num_steps = self.head.num_steps
-    deepest = num_steps - self.bonus_probs
-    if not 1 <= self.topology.depth <= deepest:
-      raise ValueError(
-        f'topology must have a depth from 1 to {deepest}, as there are '
-        f'{num_steps} heads, got {self.topology.depth}.'
-      )
+    check_depth(self.head, self.topology, self.bonus_probs)
 
   @functools.cached_property
   def taps(self) -> tuple[int, ...]:
@@ -94,7 +88,7 @@ class Medusa(base.Drafter):
     """Reads the last hidden states, which are those before the last token."""
     del state
     at = context.lengths[:, None] - 2
-    features = _features(context, at)
+    features = context.features_at(at)
     valid = jnp.broadcast_to(at >= 0, (len(at), self.topology.num_nodes))
     if self.siblings is base.Siblings.CHOSEN:
       tree = self._choose_tree(context.noise, params, features, valid)
@@ -171,7 +165,7 @@ class Medusa(base.Drafter):
     """Compares the first head with the target at each committed position."""
     index = np.arange(target.probs.processed.shape[1])[None]
     at = target.start[:, None] - 2 + index
-    logits = self.head.predict(params, _features(context, at))[:, :, 0]
+    logits = self.head.predict(params, context.features_at(at))[:, :, 0]
     is_chosen = self.siblings is base.Siblings.CHOSEN
     num_chosen = len(self.topology.levels[0]) if is_chosen else 0
     draft_probs = acceptance_estimate.draft_probs(
@@ -189,10 +183,19 @@ class Medusa(base.Drafter):
     return state, jnp.zeros_like(rows, jnp.int32), acceptance
 
 
-def _features(context: base.Context, at: jax.Array) -> tuple[jax.Array, ...]:
-  """Returns the hidden states at positions `[B, T]`; zeros before 0."""
-  exists = at[..., None] >= 0
-  return tuple(
-    jnp.where(exists, trees.at_entries(states, at), 0)
-    for states in context.features
-  )
+def check_depth(
+  head: base.ParallelHead, topology: trees.Topology, bonus_probs: bool
+) -> None:
+  """Raises a `ValueError` if a tree has no nodes, or more levels than heads.
+
+  Args:
+    head: the heads.
+    topology: of the tree.
+    bonus_probs: whether a head more is needed.
+  """
+  deepest = head.num_steps - bonus_probs
+  if not 1 <= topology.depth <= deepest:
+    raise ValueError(
+      f'topology must have a depth from 1 to {deepest}, as there are '
+      f'{head.num_steps} heads, got {topology.depth}.'
+    )

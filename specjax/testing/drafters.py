@@ -29,6 +29,7 @@ EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
   drafters.FeatureHeadDrafter: {'bonus_probs': True},
   drafters.Lookahead: {'window': 2, 'ngram': 3, 'candidates': 2},
   drafters.Parallel: {'mask_token': 1, 'bonus_probs': True},
+  drafters.Rescored: {'top': 2, 'bonus_probs': True},
   drafters.TokenRecycling: {
     'vocab_size': building.VOCAB_SIZE,
     'num_successors': 2,
@@ -38,6 +39,10 @@ EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
 PARAMS: dict[building.Constructor, Callable[[], base.Params]] = {
   drafters.Ensemble: lambda: (building.table(),) * 2,
   drafters.LookupOr: lambda: (None, building.table()),
+  drafters.Rescored: lambda: (
+    building.head_params(building.head(drafters.Rescored)),
+    building.table(),
+  ),
   drafters.Retrieval: lambda: datastore.build(
     [[0, 1, 2, 1, 0, 2, 2, 1]], progress=False
   ),

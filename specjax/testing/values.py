@@ -95,7 +95,11 @@ def _changes(value: Any) -> Iterator[Any]:
   elif dataclasses.is_dataclass(value) and not isinstance(value, type):
     for field in dataclasses.fields(value):
       for change in _changes(getattr(value, field.name)):
-        yield dataclasses.replace(value, **{field.name: change})
+        try:
+          changed = dataclasses.replace(value, **{field.name: change})
+        except ValueError:  # Out of range.
+          continue
+        yield changed
   elif isinstance(value, list):
     yield from ([*value[1:], change] for change in _changes(value[0]))
     yield [*value, *value]

@@ -292,11 +292,16 @@ def _heads(family, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-  'arm',
-  ['feature_head(eagle3):3', 'medusa(medusa):3', 'block_head(dflash):3'],
+  ('arm', 'num_models'),
+  [
+    ('feature_head(eagle3):3', 1),
+    ('medusa(medusa):3', 1),
+    ('block_head(dflash):3', 1),
+    ('rescored(medusa, small):3', 2),
+  ],
 )
 def test_rounds_of_heads_are_compared_with_their_calls(
-  tmp_path, heads, arm, monkeypatch
+  tmp_path, heads, arm, num_models, monkeypatch
 ):
   """They read features as they are, so that there is nothing to add."""
   _without_rounds(monkeypatch)
@@ -304,7 +309,9 @@ def test_rounds_of_heads_are_compared_with_their_calls(
   assert not any('taps' in row['part'] for row in rows)
   (calls,) = [row for row in rows if row['arm'] == arm]
   assert 'model calls' in calls['part']
-  assert (calls['round_ms'], calls['other_ms']) == (500, 1000 + 1500)
+  draft_ms = 1500, 2000
+  expected = 500, 1000 + sum(draft_ms[:num_models])
+  assert (calls['round_ms'], calls['other_ms']) == expected
 
 
 def test_rounds_that_draft_no_chain_are_refused(tmp_path, heads, monkeypatch):
