@@ -174,7 +174,7 @@ class Rescored(static_tree.StaticTreeDrafter):
     model: the language model that rescores their tokens.
     topology: the tree to draft, at least one node.
     sampling: how tokens are drawn; usually the same as the target's.
-    top: number of tokens of each head; the paper's default is 16.
+    top: number of tokens of each head; 16 in most of the paper's results.
     weight: of the model's logits, in [0, 1]; the paper tunes it for each data
       set. It is data: arms that differ only in it share one program.
     bonus_probs: see `StaticTreeDrafter`; takes one head more.
