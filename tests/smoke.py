@@ -96,6 +96,8 @@ def with_toys(config, folder):
         prompts['from'] = str(folder / 'spec_bench.jsonl')
   if config.get('responses'):
     config.responses = (str(folder / 'responses.jsonl'),)
+  if 'epochs' in config.get('training', {}):
+    config.training.batch_size = 2  # Texts of a domain fill few rows.
   for name, model in config.get('models', {}).items():
     if isinstance(model, str):
       config.models[name] = str(folder / 'medium.safetensors')

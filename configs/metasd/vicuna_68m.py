@@ -12,8 +12,8 @@ As in the paper (Kim et al. 2026, Appendix F.1), a Llama of 68M parameters, with
 two layers of 768 and 12 heads, learns the tokens of the target's responses at
 temperatures 0, 0.3, 0.7 and 1: 3 epochs with a batch size of 8, learning rate
 2e-5, a cosine schedule, warm-up of 0.03 and no weight decay. `all` is trained
-on all domains. A row of a batch has several responses, and the schedule ends at
-a tenth of the learning rate. `weights/vicuna_68m` is
+on all domains. A row of a batch may have several responses, and the schedule
+ends at a tenth of the learning rate. `weights/vicuna_68m` is
 https://huggingface.co/double7/vicuna-68m; the paper trained its own on C4 and
 ShareGPT.
 """
@@ -29,7 +29,6 @@ def get_config(name='code'):
   config.responses = ('runs/vicuna_responses/responses.npz',)
   config.distill_from = ''  # The loss is that of the responses' tokens.
   config.prompt_weight = 0.0
-  config.row_length = 2048
   config.models = {name: 'weights/vicuna_68m'}
   config.training = {
     'epochs': 3,
