@@ -91,6 +91,14 @@ def test_selected_chains_have_their_distribution():
     assert prob == pytest.approx(ours, abs=1e-12)
 
 
+@pytest.mark.parametrize('num_chains', [1, 2, 4])
+def test_greedy_block_verification_accepts_as_much_as_the_oracle(num_chains):
+  args = TARGET, DRAFT, num_chains, 3
+  actual = theory.acceptance_by_depth(*args, 'greedy_block').sum()
+  expected = greedy_block.accepted(*args)
+  assert actual == pytest.approx(expected, abs=1e-9)
+
+
 def test_block_and_greedy_block_verification_are_one_rule_for_one_chain():
   """For two chains, either may accept more, and neither the most."""
   gains, gaps = [], []

@@ -14,10 +14,17 @@ from experiments.common import plots
 from specjax import checks
 from specjax import theory
 
-# Names among the rules: the linear program, and drafts that are chosen by the
-# noise that the target samples with.
-BEST = 'any (linear program)'
-SHARED_NOISE = 'shared noise'
+# Linear programs, whose sets of chains are many.
+_PROGRAMS = {
+  'any (linear program)': theory.best_accepted,
+  'any, first round (linear program)': theory.best_transport,
+}
+# What is accepted by drafts that the target's noise chooses, and by a rule that
+# later rounds make up for.
+_OTHERS = {
+  'shared noise': theory.shared_noise_acceptance,
+  'SpecTr-GBV, first round': theory.spectr_gbv_acceptance,
+}
 
 
 def run(config, workdir):
@@ -31,8 +38,8 @@ def run(config, workdir):
   cases = [
     {'rule': rule, 'num_chains': num}
     for rule, most in (
-      *((rule, config.max_chains) for rule in (*theory.RULES, SHARED_NOISE)),
-      (BEST, config.max_best_chains),
+      *((rule, config.max_chains) for rule in (*theory.RULES, *_OTHERS)),
+      *((rule, config.max_best_chains) for rule in _PROGRAMS),
     )
     for num in range(1, most + 1)
   ]
@@ -68,10 +75,9 @@ def _accepted(unit: dict[str, Any]) -> dict[str, float]:
 
 def _accepted_from(rule: str, *args: Any) -> float:
   """Returns the expected number of accepted tokens from one context."""
-  if rule == BEST:
-    return theory.best_accepted(*args)
-  if rule == SHARED_NOISE:
-    return theory.shared_noise_acceptance(*args).sum()
+  accepted_fns = _OTHERS | _PROGRAMS
+  if rule in accepted_fns:
+    return float(np.sum(accepted_fns[rule](*args)))
   *common, start = args
   return theory.acceptance_by_depth(*common, rule, start).sum()
 

@@ -4,6 +4,7 @@ from specjax.theory import constant
 from specjax.theory import pareto
 from specjax.theory import regret
 from specjax.theory.best_chains import best_accepted
+from specjax.theory.best_chains import best_transport
 from specjax.theory.best_tree import best_tree
 from specjax.theory.best_tree import kept_tokens
 from specjax.theory.bias import Ledger
@@ -17,6 +18,7 @@ from specjax.theory.rejections import batch_expected_rejections
 from specjax.theory.rejections import expected_rejections
 from specjax.theory.shared_noise import shared_noise_acceptance
 from specjax.theory.simulation import simulate
+from specjax.theory.spectr_gbv import spectr_gbv_acceptance
 from specjax.theory.temperatures import TemperatureSums
 from specjax.theory.temperatures import temperature_sums
 
@@ -29,6 +31,7 @@ __all__ = [
   'batch_expected_rejections',
   'batch_improvement',
   'best_accepted',
+  'best_transport',
   'best_tree',
   'constant',
   'diagnose',
@@ -39,5 +42,6 @@ __all__ = [
   'regret',
   'shared_noise_acceptance',
   'simulate',
+  'spectr_gbv_acceptance',
   'temperature_sums',
 ]

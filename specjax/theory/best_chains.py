@@ -7,8 +7,15 @@ target(t | x)`. This condition is also sufficient, because the correction can be
 drawn from the difference of the two sides. For one chain, block verification
 (Sun et al. 2024) solves the program; for chains of one token, the program is
 SpecTr's equation (4).
+
+If later rounds may make up for it, a token may be accepted more often: greedy
+block verification (Sun et al. 2024) samples the rest of a block from what the
+accepted prefixes leave of the target's distribution. Then the condition is that
+no prefix is accepted more often than the target model emits it as a whole, and
+the program is the optimal transport between sets of chains and blocks.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
@@ -26,6 +33,11 @@ MAX_SETS = 20_000
 
 _Prefix = tuple[int, ...]  # Tokens of a chain, or its first ones.
 _ChainSet = tuple[_Prefix, ...]  # `K` chains, sorted; some may be equal.
+# From the target, the first token and an index of prefixes: a matrix, and upper
+# bounds of its product with `A`.
+_Constraints = Callable[
+  [np.ndarray, int, Mapping[_Prefix, int]], tuple[sparse.csr_array, np.ndarray]
+]
 
 
 def best_accepted(
@@ -37,7 +49,8 @@ def best_accepted(
 ) -> float:
   """Returns the largest expected number of accepted tokens in one round.
 
-  The maximum is over all lossless verifiers.
+  The maximum is over all lossless verifiers after which later rounds sample
+  from the target itself.
 
   Args:
     target: `[V, V]` transition probabilities of the target model.
@@ -50,6 +63,50 @@ def best_accepted(
     ValueError: an argument is out of range, or there are more than `MAX_SETS`
       multisets of chains.
   """
+  return _maximize(
+    target, draft, num_chains, length, start, _lossless_constraints
+  )
+
+
+def best_transport(
+  target: npt.ArrayLike,
+  draft: npt.ArrayLike,
+  num_chains: int,
+  length: int,
+  start: int = 0,
+) -> float:
+  """Returns the largest expected number of tokens shared with a target block.
+
+  The maximum is over all couplings of the chains with a block of `L` tokens
+  that the target emits; what counts is the longest prefix of the block that
+  begins a chain. No lossless verifier accepts more in a round that follows no
+  other. A verifier that accepts more than `best_accepted` must sample the rest
+  of the block, in later rounds, from another distribution than the target's.
+
+  Args:
+    target: `[V, V]` transition probabilities of the target model.
+    draft: `[V, V]` transition probabilities of the draft model.
+    num_chains: `K`, number of chains, which are drafted i.i.d.
+    length: `L`, tokens in each chain and in the block.
+    start: last token of the context.
+
+  Raises:
+    ValueError: See `best_accepted`.
+  """
+  return _maximize(
+    target, draft, num_chains, length, start, _transport_constraints
+  )
+
+
+def _maximize(
+  target: npt.ArrayLike,
+  draft: npt.ArrayLike,
+  num_chains: int,
+  length: int,
+  start: int,
+  constraints: _Constraints,
+) -> float:
+  """Returns the largest expected length of accepted prefixes."""
   target, draft = transition_tables.normalize_stationary(
     target, draft, num_chains, length, start
   )
@@ -73,7 +130,7 @@ def best_accepted(
   # One variable per set and prefix: the probability that the set is drafted and
   # the prefix is accepted.
   accepted, set_matrix, begin_matrix = _variables(sets, prefix_index)
-  matrix, bounds = _lossless_constraints(target, start, prefix_index)
+  matrix, bounds = constraints(target, start, prefix_index)
   solution = optimize.linprog(
     [-len(prefix) for prefix in accepted],
     A_ub=matrix @ begin_matrix,
@@ -142,9 +199,20 @@ def _lossless_constraints(
   return sparse.csr_array(matrix), bounds
 
 
-def _chain_prob(draft: np.ndarray, start: int, chain: _Prefix) -> float:
-  """Returns the probability that a chain is drafted."""
-  return math.prod(draft[pair] for pair in itertools.pairwise((start, *chain)))
+def _transport_constraints(
+  target: np.ndarray, start: int, prefix_index: Mapping[_Prefix, int]
+) -> tuple[sparse.csr_array, np.ndarray]:
+  """Returns a matrix and upper bounds of its product with `A`.
+
+  The row of prefix `x` is `A(x) <= target(x)`, of all tokens of the prefix.
+  """
+  bounds = [_chain_prob(target, start, prefix) for prefix in prefix_index]
+  return sparse.csr_array(np.eye(len(bounds))), np.array(bounds)
+
+
+def _chain_prob(model: np.ndarray, start: int, chain: _Prefix) -> float:
+  """Returns the probability that a model emits a chain."""
+  return math.prod(model[pair] for pair in itertools.pairwise((start, *chain)))
 
 
 def _set_prob(chains: _ChainSet, chain_probs: Mapping[_Prefix, float]) -> float:

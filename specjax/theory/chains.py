@@ -18,7 +18,7 @@ from specjax import registry
 from specjax.theory import picks
 from specjax.theory import transition_tables
 
-# Largest number of tuples of candidates that are enumerated.
+# Largest number of tuples of tokens that are enumerated.
 MAX_TUPLES = 100_000
 
 
@@ -40,11 +40,12 @@ def acceptance_by_depth(
     draft: `[V, V]` transition probabilities of the draft model.
     num_chains: `K`, number of chains, which are drafted i.i.d.
     length: `L`, tokens in each chain.
-    rule: name of a coupling or verifier in `RULES`.
+    rule: name of a coupling or verifier, or another one, in `RULES`.
     start: last token of the context.
 
   Raises:
-    ValueError: an argument is out of range, or `V**K` exceeds `MAX_TUPLES`.
+    ValueError: an argument is out of range, or `V**K` exceeds `MAX_TUPLES`, as
+      must not `V**L` for `greedy_block`.
   """
   target, draft = transition_tables.normalize_stationary(
     target, draft, num_chains, length, start
@@ -54,11 +55,11 @@ def acceptance_by_depth(
   return acceptance_fn(_MarkovPair(draft, target), num_chains, length, start)
 
 
-def check_tuples(vocab_size: int, num: int) -> None:
-  """Raises `ValueError` if there are too many tuples of candidates."""
+def check_tuples(vocab_size: int, num: int, name: str = 'V**K') -> None:
+  """Raises `ValueError` if there are too many tuples of tokens."""
   if vocab_size**num > MAX_TUPLES:
     raise ValueError(
-      f'V**K = {vocab_size}**{num} tuples of candidates exceed {MAX_TUPLES}.'
+      f'{name} = {vocab_size}**{num} tuples of tokens exceed {MAX_TUPLES}.'
     )
 
 
@@ -168,6 +169,50 @@ def _block(
   return np.array(reached)
 
 
+def _greedy_block(
+  models: _MarkovPair, num_chains: int, length: int, start: int
+) -> np.ndarray:
+  """Returns the acceptance by depth of greedy multi-path block verification.
+
+  Thomas and Pal (2026, arXiv:2602.16961) order chains by `target / draft` of
+  their first tokens, those that agree by that of their second ones, and so on.
+  The last chain is selected, and verified as a block against the distribution
+  of selected chains.
+  """
+  check_tuples(len(models.target), length, 'V**L')
+  powers = np.arange(num_chains)
+
+  def factor(low: float, prob: float) -> float:
+    """Returns how much likelier the selected chain is to have a prefix.
+
+    Args:
+      low: probability that a chain comes before the prefix.
+      prob: probability that a chain has the prefix.
+    """
+    return ((low + prob) ** powers) @ (low ** powers[::-1])
+
+  # Each prefix has its last token, `low`, `prob` and share.
+  prefixes = [(start, 0.0, 1.0, 1.0)]
+  reached = []
+  for _ in range(length):
+    longer = []
+    for token, low, prob, share in prefixes:
+      parent_factor = factor(low, prob)
+      draft, target = models.draft[token], models.target[token]
+      possible = np.flatnonzero(draft)
+      ratios = target[possible] / draft[possible]
+      for i in np.argsort(ratios, kind='stable'):
+        child_prob = prob * draft[possible[i]]
+        ratio = ratios[i] * parent_factor / factor(low, child_prob)
+        longer.append((possible[i], low, child_prob, min(share * ratio, 1.0)))
+        low += child_prob
+    prefixes = longer
+    reached.append(
+      sum(prob * factor(low, prob) * share for _, low, prob, share in prefixes)
+    )
+  return np.array(reached)
+
+
 def _traversal(
   models: _MarkovPair, num_chains: int, length: int, start: int
 ) -> np.ndarray:
@@ -230,6 +275,7 @@ def _without_sibling(
 RULES: dict[str, Callable[..., np.ndarray]] = {
   'batch': _batch,
   'block': _block,
+  'greedy_block': _greedy_block,
   'traversal': _traversal,
   **{name: functools.partial(_token_by_token, name) for name in picks.PICKS},
 }
