@@ -5,11 +5,11 @@ python -m experiments.main --config=configs/theory/chains.py \
 
 Chains have three tokens from a vocabulary of three, and come from random Markov
 models; the draft model is a mixture of the target with another model. `block`
-selects a path by priorities, as `otm` does, and verifies it as a block, and
-`traversal` verifies the tree of all chains from its leaves to the root. `greedy_block` is greedy
-multi-path block verification. The optimum of all lossless rules is a linear
-program over all sets of chains. SpecTr-GBV and its linear program have more in a
-first round, which changes what later rounds sample from. These
+selects a path by priorities, as `otm` does, and verifies it as a block,
+`greedy_block` is greedy multi-path block verification, and `traversal` verifies
+the tree of all chains from its leaves to the root. The optimum of all lossless
+rules is a linear program over all sets of chains. SpecTr-GBV and the optimum of
+a first round may exceed it, as they change what later rounds sample from. These
 chains are i.i.d., whereas with `shared noise` their first tokens all differ, so
 that it may exceed the optimum: with three chains or more, every token of this
 vocabulary is drafted.
