@@ -189,7 +189,7 @@ def _greedy_block(
       low: probability that a chain comes before the prefix.
       prob: probability that a chain has the prefix.
     """
-    return ((low + prob) ** powers) @ (low ** powers[::-1])
+    return float(((low + prob) ** powers) @ (low ** powers[::-1]))
 
   # Each prefix has its last token, `low`, `prob` and share.
   prefixes = [(start, 0.0, 1.0, 1.0)]
