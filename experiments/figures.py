@@ -406,6 +406,9 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'metasd_answers': (_answers, 'metasd/answers-smollm2'),
   'cascades_frontier': (*(_frontier, 'cascades/frontier-heads_summarization'),),
   'cascades_teacher_forced': (_teacher_forced, 'cascades/teacher_forced'),
+  'cascades_teacher_forced_smollm2': (
+    *(_teacher_forced, 'cascades/teacher_forced-smollm2_heads'),
+  ),
   'theory_rejections': (_rejections, 'theory/rejections'),
   'theory_bias': (_bias, 'theory/ledger-smollm2'),
   'theory_temperatures': (_temperatures, 'theory/draft_temperature'),
