@@ -45,6 +45,7 @@ _RUNS = {
   'chat': ('chat',),
   'compare': ('spectr/decode',),
   'decode': ('decode',),
+  'harness_scores': ('harness_scores', 'score.png'),
   'metasd.alignment': ('metasd/alignment',),
   'metasd.batches': ('metasd/batches',),
   'metasd.switching': ('metasd/switching',),
@@ -77,6 +78,8 @@ _RUNS = {
   'train.responses': ('train/responses', 'responses.jsonl'),
   'train.tokenizer': ('train/tokenizer', 'tokenizer.json'),
 }
+# Packages that an experiment needs, beside those of specjax.
+_PACKAGES = {'benchmark.peer': 'transformers', 'harness_scores': 'lm_eval'}
 _NO_ROWS = 'reproduce', 'train.responses', 'train.tokenizer'
 # The main config of each paper; a run of it that is stopped goes on.
 _RESUMED = (
@@ -188,8 +191,8 @@ def test_of_every_experiment_one_config_runs():
 
 @pytest.mark.parametrize('experiment', _RUNS)
 def test_a_config_runs(experiment, folder, tmp_path):
-  if experiment == 'benchmark.peer':
-    extras.load('transformers')
+  if package := _PACKAGES.get(experiment):
+    extras.load(package)
   name, *files = _RUNS[experiment]
   config = smoke.smoke(name, folder)
   whole = tmp_path / 'whole'

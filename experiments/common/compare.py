@@ -176,11 +176,11 @@ def _is_greedy(config: Any, method: methods_lib.Method) -> bool:
   """Returns whether outputs must equal those of plain decoding."""
   if method.sampling.temperature or not config.get('repeats', 0):
     return False
-  plain = _reference(config)
+  plain = reference(config)
   return (method.sampling, method.target) == (plain.sampling, plain.target)
 
 
-def _reference(config: Any) -> methods_lib.Method:
+def reference(config: Any) -> methods_lib.Method:
   """Returns plain decoding with the config's sampling."""
   return methods_lib.parse(config, REFERENCE, (), 'reference')
 
@@ -190,7 +190,7 @@ def clocks(config: Any, family: families.Family) -> dict[str, Any]:
   if not config.get('repeats', 0):
     return {}
   build_method = functools.partial(
-    methods_lib.build, _reference(config), family, config.max_length
+    methods_lib.build, reference(config), family, config.max_length
   )
   return {'repeats': config.repeats, 'reference': build_method}
 

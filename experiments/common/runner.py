@@ -35,7 +35,7 @@ _STRIDE = 16
 # Prompts that wait on the device in continuous batching.
 _QUEUE = 64
 
-# What is recorded of a prompt, as JSON; see `_record`.
+# What is recorded of a prompt, as JSON; see `counts`.
 Record = dict[str, Any]
 
 
@@ -175,7 +175,7 @@ def _decode_all(run: Run, positions: Sequence[int]) -> Iterator[Record]:
   )
   for job, number, result in zip(jobs, numbers, results):
     record = {'label': job.label, 'job': number}
-    yield record | _record(result) | {'tokens': list(result.tokens)}
+    yield record | counts(result) | {'tokens': list(result.tokens)}
 
 
 def _number(job: prompts_lib.Job, position: int) -> int:
@@ -290,7 +290,7 @@ class _Session:
     emitted += _lengths(state)
     results = decoder.results(first, state)
     records = [
-      _record(result) | {'emitted': int(num)}
+      counts(result) | {'emitted': int(num)}
       for result, num in zip(results, emitted)
     ]
     yield state.bandit, records
@@ -401,7 +401,7 @@ class _Session:
     observed = observe(batch) if observe else [{}] * len(batch.jobs)
     rows = zip(batch.results, timings, observed)
     for row, (result, row_timings, observation) in enumerate(rows):
-      record = _record(result) | row_timings | observation
+      record = counts(result) | row_timings | observation
       if self._options.tokens:
         record['tokens'] = list(result.tokens)
       for name in self._options.fields:
@@ -443,7 +443,7 @@ def _lengths(state: decoding.DecodeState) -> np.ndarray:
   return np.array(meshes.fetch(state.lengths))
 
 
-def _record(result: decoding.Result) -> Record:
+def counts(result: decoding.Result) -> Record:
   """Returns the counts of one prompt, or of one turn of a session."""
   return {
     'emitted': len(result.tokens),

@@ -1,5 +1,6 @@
-"""The model of lm-evaluation-harness, on tasks in local files."""
+"""Tasks of lm-evaluation-harness in local files."""
 
+import importlib.util
 import json
 import textwrap
 
@@ -14,6 +15,8 @@ from lm_eval import tasks  # noqa: E402
 from lm_eval.api import instance  # noqa: E402
 
 from experiments import harness  # noqa: E402
+from experiments import harness_scores  # noqa: E402
+from experiments.tasks import agreement  # noqa: E402
 from specjax import families  # noqa: E402
 from tests.experiments import toy  # noqa: E402
 
@@ -207,3 +210,85 @@ def test_wrong_arguments_are_found_before_models_are_loaded(
 def test_wrong_options_of_a_task_are_found(plain, options, message):
   with pytest.raises(ValueError, match=message):
     _texts(plain, ['count'], **options)
+
+
+# Scores of several methods.
+
+
+_LOSSY = {'arm': 'far:3/over_acceptance(1.0)', 'label': 'lossy'}
+_METHODS = {
+  'tasks': ('toy_generate_until',),
+  'methods': ('none', 'far:3', _LOSSY | {'columns': {'alpha': 1.0}}),
+  'sampling': {'temperature': 0.0},
+  'sweep': '',
+}
+
+
+def _config(family, task_folder, **changes):
+  fields = {**_SIZES, **_METHODS, 'task_folder': str(task_folder), **changes}
+  return toy.config('harness_scores', family, fields)
+
+
+def test_scores_are_next_to_rejections(family, task_folder, tmp_path):
+  """A rule that keeps every draft rejects none and loses the right answer."""
+  rows = toy.run(_config(family, task_folder), tmp_path)
+  assert [row['method'] for row in rows] == ['none', 'far:3', 'lossy']
+  assert {row['metric'] for row in rows} == {'exact_match'}
+  assert [row['same_outputs'] for row in rows] == [2, 2, 0]
+  assert [row['score'] for row in rows] == [0.5, 0.5, 0.0]
+  # The standard error of the mean of 0 and 1.
+  assert [row['score_error'] for row in rows] == [0.5, 0.5, 0.0]
+  assert rows[0]['rejection_rate'] is None and rows[2]['rejection_rate'] == 0
+  outcome = toy.units(tmp_path)[1]['outcome']
+  accepted, drafted = (
+    np.sum([record[name] for record in outcome['records']], axis=0)
+    for name in ('accepted', 'drafted')
+  )
+  reached = [drafted[0], *np.minimum(drafted[1:], accepted[:-1])]
+  rate = 1 - accepted.sum() / np.sum(reached)
+  assert rows[1]['rejection_rate'] == pytest.approx(rate)
+  assert rate > 0
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  [
+    ('toy', 'must be names of single tasks of .*, got .toy.'),
+    ('toy_loglikelihood', 'must generate texts .*, got .toy_loglikelihood.'),
+  ],
+)
+def test_wrong_tasks_are_found(family, task_folder, tmp_path, name, message):
+  config = _config(family, task_folder, tasks=(name,))
+  with pytest.raises(ValueError, match=f'^tasks {message}'):
+    toy.run(config, tmp_path)
+
+
+def test_a_harness_that_is_not_installed_raises(
+  family, task_folder, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(ValueError, match=r"pip install -e '.\[lm-eval\]'"):
+    toy.run(_config(family, task_folder), tmp_path)
+
+
+# The task of agreement.
+
+
+def test_texts_of_the_target_are_the_references_of_agreement(family, plain):
+  folder = harness_scores.__file__.replace('harness_scores.py', 'tasks')
+  (task,) = harness.load_tasks(('agreement',), folder, str(family)).values()
+  docs = list(task.eval_docs)
+  prompts = [example.prompt for example in families.load(family).prompts]
+  assert [doc['prompt'] for doc in docs] == prompts
+  texts = _texts(plain, prompts, max_gen_toks=32)
+  assert [doc['response'] for doc in docs] == texts
+
+
+@pytest.mark.parametrize(
+  ('text', 'share'),
+  [('a b c', 1.0), ('a b d', 0.5), ('a b', 0.5), ('a b c d', 0.75), ('', 0.0)],
+)
+def test_a_common_prefix_ends_at_the_first_other_word(text, share):
+  """The reference has three words and an end."""
+  scores = agreement.score({'response': 'a b c'}, [text])
+  assert scores == {'common_prefix': share, 'exact_match': text == 'a b c'}

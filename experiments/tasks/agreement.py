@@ -1,0 +1,59 @@
+"""A task whose references are the target's own texts at temperature 0.
+
+It needs no data beside a family's prompts, and its scores measure how much of
+the target's text a lossy method keeps, not how good that text is.
+"""
+
+from collections.abc import Sequence
+import itertools
+from typing import Any
+
+import datasets
+import ml_collections
+
+from experiments.common import methods
+from specjax import families
+
+_NUM_TOKENS = 32
+_MAX_LENGTH = 512
+
+
+def build(family: str = 'mini', **options: Any) -> dict[str, datasets.Dataset]:
+  """Returns a family's prompts, with the target's texts as responses.
+
+  Args:
+    family: as in `families.load`.
+    **options: further arguments of the harness's model, which are not used.
+  """
+  del options
+  loaded = families.load(family)
+  config = ml_collections.ConfigDict({'sampling': {'temperature': 0.0}})
+  plain = methods.parse(config, 'none', (), 'reference')
+  decoder = methods.build(plain, loaded, _MAX_LENGTH).decoder
+  texts = [example.prompt for example in loaded.prompts]
+  prompts = map(loaded.tokenizer.encode_prompt, texts)
+  results = decoder.decode_many(list(prompts), _NUM_TOKENS, batch_size=32)
+  responses = [loaded.tokenizer.decode(result.tokens) for result in results]
+  columns = {'prompt': texts, 'response': responses}
+  return {'test': datasets.Dataset.from_dict(columns)}
+
+
+def score(doc: dict[str, str], results: Sequence[str]) -> dict[str, float]:
+  """Returns whether a text equals its reference, and how long it does.
+
+  `common_prefix` is the share of the reference's words before the first one
+  that differs, where the end of a text counts as a word.
+
+  Args:
+    doc: a row of `build`.
+    results: the text of a method.
+  """
+  (text,) = results
+  words, expected = ([*t.split(), None] for t in (text, doc['response']))
+  equal = itertools.takewhile(
+    lambda pair: pair[0] == pair[1], zip(words, expected)
+  )
+  return {
+    'common_prefix': len(list(equal)) / len(expected),
+    'exact_match': float(text == doc['response']),
+  }
