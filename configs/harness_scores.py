@@ -5,8 +5,9 @@ python -m experiments.main --config=configs/harness_scores.py \
     --workdir=runs/harness_scores
 
 The task `agreement` compares texts with those of the target at temperature 0,
-on the family's prompts: mini is too small to solve word problems. Other tasks are YAML files in the folder `--config.task_folder`, or, if that is empty,
-the tasks that come with the harness.
+on the family's prompts: mini is too small to solve word problems. Other tasks
+are YAML files in the folder `--config.task_folder`, or, if that is empty, the
+tasks that come with the harness.
 """
 
 import ml_collections
