@@ -356,7 +356,7 @@ def _batching(rows: pd.DataFrame) -> figure_lib.Figure:
 def predictions(contents: Mapping[str, Any]) -> pd.DataFrame:
   """Returns predicted and measured block efficiency for all methods.
 
-  Rows of single domains are left out.
+  Rows of single domains and of tasks are left out.
   """
   rows = [
     {
@@ -369,7 +369,7 @@ def predictions(contents: Mapping[str, Any]) -> pd.DataFrame:
     for row in content['rows']
     if row.get('predicted_efficiency') is not None
     and 'decoded' in row
-    and row['domain'] == 'all'
+    and row.get('domain') == 'all'
   ]
   return results.frame(rows)
 
