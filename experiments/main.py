@@ -10,7 +10,6 @@ stopped, and one with another raises an error. `--config.sweep` runs the config
 once per combination of values, in subfolders of the workdir, and joins their
 rows. `--smoke` runs the config at its smallest sizes, but for fields that flags
 set. `--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs.
-
 Compiled programs are kept in ~/.cache/specjax/programs. The variable
 JAX_COMPILATION_CACHE_DIR names another folder, or none if it is empty.
 """

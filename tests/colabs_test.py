@@ -151,6 +151,7 @@ def test_notebook_runs(path, load, monkeypatch):
       num_drawn += 1
     plt.close('all')
 
+  plt.close('all')  # Of other tests.
   monkeypatch.setattr(plt, 'show', draw)
   monkeypatch.setattr(families, 'load', load)
   namespace = {'__name__': '__main__'}

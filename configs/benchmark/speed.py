@@ -29,16 +29,13 @@ def get_config():
       ),
       'batch_size': 1,
       'sampling': {'temperature': 0.0},
-      'sweep': sweeps.product(
-        {'sampling.temperature': (0.0, 1.0), 'batch_size': (1, 8)}
-      ),
+      'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
       'repeats': 3,
       'max_new_tokens': 128,
       'max_length': 256,
       'seed': 0,
       'columns': (
         'sampling.temperature',
-        'batch_size',
         'method',
         'block_efficiency',
         'block_efficiency_error',

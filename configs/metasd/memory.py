@@ -21,6 +21,9 @@ def get_config():
   config.bandits = ({'bandit': 'ucb1(beta=0.01)', 'label': _UCB},)
   config.baseline = _BASELINE
   config.repeats = 0  # The paper has no bandwidth.
+  config.columns = tuple(
+    name for name in config.columns if name != 'relative_bandwidth'
+  )
   config.paper = (_MEMORY,)
   return config
 

@@ -86,7 +86,7 @@ def overview() -> list[str]:
     if folder:
       folders[folder].append(name.removesuffix('.py'))
     else:
-      lines.append(f'  {path:<24} {line}')
+      lines.append(f'  {path:<25} {line}')
   for folder, names in folders.items():
     text = f'  configs/{folder}/: {", ".join(names)}'
     lines += textwrap.wrap(text, 80, subsequent_indent='    ')
