@@ -151,7 +151,7 @@ def test_notebook_runs(path, load, monkeypatch):
       num_drawn += 1
     plt.close('all')
 
-  plt.close('all')  # Of other tests.
+  plt.close('all')  # Other tests may have left figures open.
   monkeypatch.setattr(plt, 'show', draw)
   monkeypatch.setattr(families, 'load', load)
   namespace = {'__name__': '__main__'}

@@ -78,7 +78,7 @@ _RUNS = {
   'train.responses': ('train/responses', 'responses.jsonl'),
   'train.tokenizer': ('train/tokenizer', 'tokenizer.json'),
 }
-# Packages that an experiment needs, beside those of specjax.
+# Packages that an experiment needs in addition to those of specjax.
 _PACKAGES = {'benchmark.peer': 'transformers', 'harness_scores': 'lm_eval'}
 _NO_ROWS = 'reproduce', 'train.responses', 'train.tokenizer'
 # The main config of each paper; a run of it that is stopped goes on.

@@ -21,7 +21,7 @@ from specjax.models import heads
 from specjax.testing import distributions
 from tests import twins
 
-SIZE = 7  # Of the vocabulary.
+SIZE = 7  # Number of tokens in the vocabulary.
 ROWS, BUFFER = 6, 16
 MODEL = specjax.models.Markov(SIZE)
 TABLE = distributions.random_table(np.random.default_rng(3), SIZE, SIZE)

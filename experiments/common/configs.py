@@ -80,13 +80,15 @@ def title_lines(folder: str) -> str:
 
 def overview() -> list[str]:
   """Returns the titles of configs, and the names of those in folders."""
-  lines, folders = [], collections.defaultdict(list)
+  in_no_folder, folders = {}, collections.defaultdict(list)
   for path, line in titles().items():
     folder, _, name = path.removeprefix('configs/').rpartition('/')
     if folder:
       folders[folder].append(name.removesuffix('.py'))
     else:
-      lines.append(f'  {path:<25} {line}')
+      in_no_folder[path] = line
+  width = max(map(len, in_no_folder))
+  lines = [f'  {path:<{width}} {line}' for path, line in in_no_folder.items()]
   for folder, names in folders.items():
     text = f'  configs/{folder}/: {", ".join(names)}'
     lines += textwrap.wrap(text, 80, subsequent_indent='    ')

@@ -1,6 +1,6 @@
 """A task whose references are the target's own texts at temperature 0.
 
-It needs no data beside a family's prompts, and its scores measure how much of
+It needs no data other than a family's prompts. Its scores measure how much of
 the target's text a lossy method keeps, not how good that text is.
 """
 

@@ -118,7 +118,7 @@ class BlockHead:
     target_ids: See `Head`.
     mask_token: the token that stands for a token to predict.
     block_size: tokens of a block, with the last committed one.
-    predicts_next: whether the last committed token predicts, too.
+    predicts_next: whether the last committed token also predicts.
   """
 
   taps: tuple
