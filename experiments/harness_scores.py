@@ -1,7 +1,6 @@
 """Scores methods on tasks of lm-evaluation-harness, with rejection rates."""
 
 import importlib
-import importlib.util
 import operator
 import types
 from typing import Any
@@ -12,6 +11,7 @@ from experiments.common import methods as methods_lib
 from experiments.common import plots
 from experiments.common import runner
 from specjax import checks
+from specjax import optional
 
 MAY_CHANGE = ('methods', 'tasks')
 
@@ -85,10 +85,7 @@ def figures(rows):
 
 def _harness() -> types.ModuleType:
   """Imports `experiments.harness`, which needs an extra."""
-  if not importlib.util.find_spec('lm_eval'):
-    raise ValueError(
-      "Tasks of the harness need lm_eval: pip install -e '.[lm-eval]'."
-    )
+  optional.load('lm_eval', 'lm-eval', 'The harness')
   return importlib.import_module('experiments.harness')
 
 

@@ -6,7 +6,6 @@ specjax, and one for every other implementation that supports it.
 
 from collections.abc import Callable
 import functools
-import importlib.util
 from typing import Any
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from experiments.common import measure
 from experiments.common import methods as methods_lib
 from specjax import checks
 from specjax import metrics
+from specjax import optional
 from specjax import registry
 
 _OURS = 'specjax'
@@ -97,11 +97,7 @@ def run(config, workdir):
 def _installed(name: str) -> Callable[..., Any]:
   """Returns a peer of `_PEERS`, if it can be imported."""
   package = registry.lookup(_PEERS, 'peer', name)
-  if not importlib.util.find_spec(package.module):
-    raise ValueError(
-      f'The comparison with {name} needs {package.module}: pip install -e '
-      f"'.[{package.extra}]', or set peers."
-    )
+  optional.load(package.module, package.extra, f'The comparison with {name}')
   return package.peer
 
 

@@ -3,8 +3,8 @@
 Times are checked for their bookkeeping alone.
 """
 
-import importlib.util
 import shutil
+import sys
 import types
 
 import jax
@@ -420,9 +420,9 @@ def test_comparisons_that_are_refused(tmp_path, family, changes, message):
 
 
 def test_a_peer_that_is_not_installed(tmp_path, family, monkeypatch):
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  monkeypatch.setitem(sys.modules, 'llama_cpp', None)
   config = _config('peer', family, _PEER | {'peers': ('llama.cpp',)})
-  with pytest.raises(ValueError, match=r"needs llama_cpp: .*'.\[llama-cpp\]'"):
+  with pytest.raises(ValueError, match=r'needs .* llama_cpp: .*\[llama-cpp\]'):
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 

@@ -1,7 +1,7 @@
 """Tasks of lm-evaluation-harness in local files."""
 
-import importlib.util
 import json
+import sys
 import textwrap
 
 import numpy as np
@@ -266,8 +266,8 @@ def test_wrong_tasks_are_found(family, task_folder, tmp_path, name, message):
 def test_a_harness_that_is_not_installed_raises(
   family, task_folder, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(ValueError, match=r"pip install -e '.\[lm-eval\]'"):
+  monkeypatch.setitem(sys.modules, 'lm_eval', None)
+  with pytest.raises(ValueError, match=r"pip install 'specjax\[lm-eval\]'"):
     toy.run(_config(family, task_folder), tmp_path)
 
 
