@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/theory/ledger.py \
 Bias and rejection are closed forms of the draft's and the target's
 distributions after each prefix of decoded texts, as if every token had been
 drafted and tested. They distinguish OPT and UNO without the noise of win rates:
-with the drafter `small`, UNO is 0.028 ± 0.003 further from the target's
+with mini's drafter `small`, UNO is 0.028 ± 0.003 further from the target's
 distribution than OPT at epsilon 0.01, 0.001 at 0.2, and 0.0001 or less from 0.4
 on. The paper's code for UNO is two to four times as far.
 """
