@@ -1,7 +1,7 @@
 r"""Scores methods on the tasks of lm-evaluation-harness.
 
 python -m experiments.harness --model specjax --tasks TASK \
-    --model_args family=mini method=medium:4
+    --model_args family=mini method=medium:4 --batch_size 8
 
 runs the command line of the harness (Gao et al., 2021), with the model
 `specjax` in addition to its own. The extra `lm-eval` installs it. To compare
@@ -68,7 +68,7 @@ class MethodLM(model.LM):
       method: the method; its sampling is replaced by that of each request.
       family: the target and the drafters.
       max_length: longest text in tokens. The first tokens of contexts that are
-        too long are left out.
+        too long are left out, for likelihoods, too.
       max_new_tokens: the most tokens of tasks that set no limit.
       batch_size: rows that are decoded, or scored, at the same time.
       seed: seed of everything random. The text of a request depends on its
@@ -92,8 +92,8 @@ class MethodLM(model.LM):
   ) -> list[str]:
     """Returns the texts that the method generates, up to the stop strings.
 
-    Greedy decoding is the default. `do_sample` or a temperature above 0, in a
-    task or by `--gen_kwargs`, samples.
+    Greedy decoding is the default. `do_sample`, or a temperature above 0 where
+    it is not set, in a task or by `--gen_kwargs`, samples.
 
     Args:
       requests: pairs of a context and options.
@@ -139,6 +139,9 @@ class MethodLM(model.LM):
       requests: pairs of a context and its continuation. An empty context is the
         token that ends a text.
       disable_tqdm: has no effect.
+
+    Raises:
+      ValueError: a continuation is as long as `max_length`.
     """
     tokenizer, sequences = self._family.tokenizer, []
     for request in requests:
@@ -147,8 +150,14 @@ class MethodLM(model.LM):
       # of the words after them.
       stripped = context.rstrip()
       continuation = context[len(stripped) :] + continuation
-      tokens = self._encode(stripped)
       response = tokenizer.encode_after(stripped, continuation)
+      room = self._max_length - len(response)
+      if room < 1:
+        raise ValueError(
+          f'max_length must exceed the {len(response)} tokens of a '
+          f'continuation, got {self._max_length}.'
+        )
+      tokens = self._encode(stripped)[-room:]
       sequences.append(([*tokens, *response], len(tokens)))
     scores = self._likelihood(sequences)
     return [
@@ -241,7 +250,7 @@ class SpecjaxLM(MethodLM):
       system: the system prompt of these conversations.
       max_length: See `MethodLM`.
       max_new_tokens: See `MethodLM`.
-      batch_size: See `MethodLM`.
+      batch_size: See `MethodLM`. The command line's default is 1.
       seed: See `MethodLM`.
       device: must be None; JAX selects its devices.
       max_batch_size: must be None.
@@ -282,7 +291,7 @@ class SpecjaxLM(MethodLM):
 
 
 def load_tasks(
-  names: Sequence[str], folder: str, family: str
+  names: Sequence[str], folder: str, options: Mapping[str, Any]
 ) -> dict[str, task.Task]:
   """Returns tasks that generate texts, by name.
 
@@ -290,7 +299,8 @@ def load_tasks(
     names: names of tasks.
     folder: a folder with the YAML files of the tasks; '' for the tasks that
       come with the harness.
-    family: the family, for tasks whose texts depend on it.
+    options: arguments of the model, such as `family`, for tasks whose texts
+      depend on them.
 
   Raises:
     ValueError: there is no such task, or it generates no texts.
@@ -298,7 +308,7 @@ def load_tasks(
   manager = tasks.TaskManager(
     include_path=folder or None,
     include_defaults=not folder,
-    metadata={'family': family},
+    metadata=dict(options),
   )
   loaded = {}
   for name in names:

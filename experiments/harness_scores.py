@@ -14,6 +14,8 @@ from specjax import checks
 from specjax import optional
 
 MAY_CHANGE = ('methods', 'tasks')
+# Fields on which the texts of a task may depend.
+_OPTIONS = 'family', 'chat', 'dtype', 'system'
 
 
 def prepare(config):
@@ -35,7 +37,8 @@ def run(config, workdir):
   """
   harness = _harness()
   setup = prepare(config)
-  tasks = harness.load_tasks(config.tasks, config.task_folder, config.family)
+  options = {name: config[name] for name in _OPTIONS if name in config}
+  tasks = harness.load_tasks(config.tasks, config.task_folder, options)
   pairs = [(name, method) for name in tasks for method in setup.methods]
   names = 'family', 'task_folder', 'limit', 'max_new_tokens', 'max_length'
   shared = {name: config[name] for name in (*names, 'batch_size', 'seed')}

@@ -49,8 +49,11 @@ def write(workdir: str) -> list[pathlib.Path]:
     with writer_class(str(folder)) as writer:
       for line in lines.read(file):
         if line.endswith(b'\n'):  # The last one may be half written.
-          row = json.loads(line)
-          step = row.pop(_STEP)
+          try:
+            row = json.loads(line)
+            step = row.pop(_STEP)
+          except (KeyError, ValueError) as error:
+            raise ValueError(f'Cannot read {file}: {error!r}.') from error
           for name, value in row.items():
             writer.add_scalar(name, value, step)
     folders.append(folder)

@@ -14,12 +14,15 @@ def load(module: str, extra: str, purpose: str) -> Any:
 
   Raises:
     ValueError: it is not installed; the error contains the command that
-      installs it.
+      installs it. Or its import fails; the error contains the cause.
   """
+  package = module.split('.')[0]
   try:
     return importlib.import_module(module)
   except ImportError as error:
-    raise ValueError(
-      f'{purpose} needs the package {module.split(".")[0]}: '
-      f"pip install 'specjax[{extra}]'."
-    ) from error
+    remedy = f"pip install 'specjax[{extra}]'"
+    if error.name not in (package, module):
+      remedy = f'its import fails, {error}'
+    raise ValueError(f'{purpose} needs the package {package}: {remedy}.') from (
+      error
+    )

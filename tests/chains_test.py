@@ -202,6 +202,11 @@ def test_bad_arguments_are_refused(args, words):
     theory.acceptance_by_depth(*common, start=start)
 
 
+def test_rules_that_judge_no_tuples_have_no_limit_of_them():
+  accepted = theory.acceptance_by_depth(TARGET, DRAFT, 20, 2, 'traversal')
+  assert (np.diff(accepted) < 0).all() and accepted[0] <= 1
+
+
 def test_an_unknown_rule_is_refused():
   with pytest.raises(ValueError, match='rule'):
     theory.acceptance_by_depth(TARGET, DRAFT, 2, 2, 'greedy')

@@ -6,9 +6,7 @@ import pytest
 
 from specjax import sampling as sampling_lib
 from specjax import theory
-from specjax import verifiers
 from specjax.testing import toys
-from specjax.theory import bias
 
 EPSILONS = (0.0, 0.02, 0.3, 1.0)
 STARTS, LENGTHS = [1, 2, 3], [6, 2, 9]
@@ -108,8 +106,6 @@ def test_of_transformers_and_junk_behind_the_texts():
   np.testing.assert_allclose(cleared_result.bias, result.bias, atol=1e-5)
 
 
-def test_replacements_are_those_of_the_verifier():
-  for replacement in bias.REPLACEMENTS:
-    verifiers.OverAcceptance(0.1, replacement)
-  with pytest.raises(ValueError, match=f'one of .*{bias.REPLACEMENTS[-1]}'):
-    verifiers.OverAcceptance(0.1, 'other')
+def test_a_negative_epsilon_is_refused():
+  with pytest.raises(ValueError, match=r'epsilons must be >= 0, got \(-0.1,'):
+    theory.ledger(None, None, (), [1], [2], [[0, 0]], (-0.1, 0.2))

@@ -267,6 +267,19 @@ def ensemble():
   return arms.arm(specjax.drafters.Ensemble(members), (None, None), 'ensemble')
 
 
+def test_what_may_be_left_out_of_a_call():
+  """Not what follows invalid nodes, where the window reads predictions."""
+  lookup = specjax.drafters.PromptLookup(3)
+  recycling = token_recycling_test.make()
+  for member, expected in ((make(), False), (recycling, True)):
+    around = specjax.drafters.LookupOr(lookup, member)
+    members = specjax.drafters.Ensemble((lookup, member))
+    deferred = specjax.drafters.Deferred(around)
+    assert around.may_stop_early == members.may_stop_early == expected
+    assert deferred.may_stop_early == expected
+    assert deferred.tree_sizes == around.tree_sizes
+
+
 ARMS = {
   'alone': lookahead,
   'deferred': lambda: arms.deferred(lookup_or()),

@@ -283,6 +283,17 @@ def test_tokens_that_the_model_forbids_come_last():
         np.testing.assert_allclose(tree.probs[row, 0], expected, atol=1e-5)
 
 
+def test_forbidden_lattices_have_probs_at_low_temperatures():
+  context = texts([2, 5, 9], rows=3)
+  logits = head_logits(context, np.array(context.lengths) - 2)
+  table = np.array(TABLE)
+  lattice = np.argsort(-logits[:, 0])[:, :3]
+  table[np.array(context.last_tokens()), lattice] = 0
+  tree = draft(rescored(trees.chain(1), 0.1, weight=1.0), context, table)
+  inside = np.take_along_axis(tree.probs[:, 0], lattice, axis=1)
+  np.testing.assert_allclose(inside.sum(-1), 1, atol=1e-6)
+
+
 def test_estimates_are_those_of_the_formula():
   """Compares committed positions with a target of random probabilities."""
   drafter, num = rescored(trees.chain(2)), 3

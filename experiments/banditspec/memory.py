@@ -12,6 +12,7 @@ import numpy as np
 
 from experiments.common import choice
 from experiments.common import compare
+from experiments.common import costs
 from experiments.common import log
 from experiments.common import methods as methods_lib
 from experiments.common import paper
@@ -31,8 +32,19 @@ _Loops = Mapping[str, Mapping[str, int]]
 
 
 def prepare(config):
-  """Returns the methods and prompts; `baseline` must be one of the methods."""
+  """Returns the methods and prompts; `baseline` must be one of the methods.
+
+  Raises:
+    ValueError: the config is wrong, or there are several prompt sets, or
+      prompts of several turns: the bytes are those of a loop's rounds.
+  """
   setup = choice.prepare(config)
+  names = list(config.prompts)
+  if len(names) > 1:
+    raise ValueError(f'prompts must hold a single prompt set, got {names}.')
+  num_turns = max(len(job.turns) for job in setup.prompt_sets[0].jobs)
+  if num_turns > 1:
+    raise ValueError(f'prompts must have a single turn each, got {num_turns}.')
   labels = dict.fromkeys(method.label for method in setup.methods)
   registry.lookup(labels, 'baseline', config.baseline)
   return setup
@@ -173,9 +185,10 @@ def _loops(
   if config.repeats:
     methods += itertools.chain(*map(methods_lib.single_arms, setup.methods))
   by_name = {log.name(method.settings): method for method in methods}
-  prompts = [job.turns[0] for job in setup.prompt_sets[0].jobs][
-    : config.batch_size
-  ]
+  (prompt_set,) = setup.prompt_sets
+  prompts = costs.batch(
+    [job.turns[0] for job in prompt_set.jobs], config.batch_size
+  )
   names = 'family', 'batch_size', 'max_length'
   shape = {name: config[name] for name in names}
   units = [{'loop': method.settings} | shape for method in by_name.values()]

@@ -54,6 +54,7 @@ def prepare(config):
   checks.check_range('repeats', config.repeats, 1)
   setup = compare.prepare(config)
   compare.check_labels(setup, compare.REFERENCE)
+  compare.check_labels_differ(setup)
   return setup
 
 

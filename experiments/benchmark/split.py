@@ -66,8 +66,7 @@ def run(config, workdir):
   all_parts = [round_parts.RoundParts(*parts) for parts in outcome['parts']]
   labels = [method.label for method in setup.methods]
   plain = all_parts[labels.index(compare.REFERENCE)]
-  for row in rows:
-    i = labels.index(row['method'])
+  for i, row in enumerate(rows):
     row |= _times(all_parts[i], plain, row['block_efficiency'])
     calls = 1 + round_parts.draft_cost(decoders[i], [1])
     row['speed_up_if_memory_bound'] = row['block_efficiency'] / calls

@@ -22,7 +22,9 @@ def prepare(config: Any) -> compare.Setup:
   config = copy.deepcopy(config)
   with config.unlocked():
     config.methods = (*config.arms, *config.get('methods', ()))
-  return compare.prepare(config)
+  setup = compare.prepare(config)
+  compare.check_labels_differ(setup)
+  return setup
 
 
 def best_arms(

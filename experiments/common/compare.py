@@ -123,6 +123,17 @@ def check_labels(setup: Setup, *labels: str) -> None:
       raise ValueError(f'methods must include one with the label {label!r}.')
 
 
+def check_labels_differ(setup: Setup) -> None:
+  """Raises `ValueError` if two methods have the same label."""
+  labels = [method.label for method in setup.methods]
+  for method in setup.methods:
+    if labels.count(method.label) > 1:
+      raise ValueError(
+        'methods must have different labels here, got two with the label '
+        f'{method.label!r}.'
+      )
+
+
 def decode(
   config: Any, workdir: workdirs.Workdir, setup: Setup, **options: Any
 ) -> list[Decoded]:

@@ -32,9 +32,6 @@ from specjax.decoding import timing
 # Rounds between two checks whether all rows are done, where rounds are traced.
 _STRIDE = 16
 
-# Prompts that wait on the device in continuous batching.
-_QUEUE = 64
-
 # What is recorded of a prompt, as JSON; see `counts`.
 Record = dict[str, Any]
 
@@ -171,7 +168,6 @@ def _decode_all(run: Run, positions: Sequence[int]) -> Iterator[Record]:
     batch_size=run.batch_size,
     seed=run.seed,
     request_ids=iter(numbers),
-    queue_size=max(_QUEUE, run.batch_size),
   )
   for job, number, result in zip(jobs, numbers, results):
     record = {'label': job.label, 'job': number}

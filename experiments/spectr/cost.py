@@ -5,6 +5,7 @@ whole round. Ratios are ratios of medians over interleaved repeats.
 """
 
 from collections.abc import Sequence
+import functools
 from typing import Any
 
 import jax
@@ -51,22 +52,17 @@ def run(config, workdir):
     family.tokenizer.encode_prompt(example.prompt) for example in family.prompts
   ]
   prompts = costs.batch(prompts, config.batch_size)
-  decoders = {
-    method.label: _decoder(config, family, method, prompts)
-    for method in methods
-  }
   names = *_COUNTS, 'family', 'spread', 'seed'
   shared = {name: config[name] for name in names}
   units = [{'vocab_size': size} | shared for size in config.vocab_sizes]
+  comparisons = [functools.partial(_couplings, unit) for unit in units]
   for method in methods:
-    units.append({'label': method.label, 'method': method.settings} | shared)
-
-  def compute(unit):
-    if 'vocab_size' in unit:
-      return {'rows': _couplings(unit)}
-    return {'rows': [_verification(unit, decoders[unit['label']], prompts)]}
-
-  outcomes = log.resume(workdir, units, compute, 'comparisons')
+    unit = {'label': method.label, 'method': method.settings} | shared
+    decoder = _decoder(config, family, method, prompts)
+    units.append(unit)
+    comparisons.append(functools.partial(_verification, unit, decoder, prompts))
+  compute = lambda comparison: {'rows': comparison()}
+  outcomes = log.resume(workdir, units, compute, 'comparisons', comparisons)
   return [row for outcome in outcomes for row in outcome['rows']]
 
 
@@ -94,7 +90,7 @@ def figures(rows):
 # A coupling and one pass over its two distributions.
 
 
-def _couplings(unit: dict[str, Any]) -> list[dict[str, Any]]:
+def _couplings(unit: log.Unit) -> list[dict[str, Any]]:
   """Returns the time of each coupling over that of one pass."""
   rules = {'pass': one_pass}
   rules |= {
@@ -179,11 +175,11 @@ def _decoder(
 
 
 def _verification(
-  unit: dict[str, Any],
+  unit: log.Unit,
   decoder: decoding.Decoder,
   prompts: Sequence[Sequence[int]],
-) -> dict[str, Any]:
-  """Returns the time of verification over that of its round."""
+) -> list[dict[str, Any]]:
+  """Returns the time of verification over that of its round, as one row."""
   num = unit['rounds']
   (arm,) = decoder.round_fn.arms
   room = num * (arm.drafter.topology.depth + 1)
@@ -196,16 +192,18 @@ def _verification(
     timing.prepare_rounds(decoder, prompts, room, num),
   ]
   seconds = np.median(measure.interleave(runs, unit['repeats']), axis=0) / num
-  return {
-    'part': 'verification',
-    'method': unit['label'],
-    'batch_size': unit['batch_size'],
-    # Verification takes longer if more tokens are accepted.
-    'block_efficiency': float((state.lengths - start.lengths).mean() / num),
-    'verify_ms': 1e3 * seconds[0],
-    'round_ms': 1e3 * seconds[1],
-    'share': seconds[0] / seconds[1],
-  }
+  return [
+    {
+      'part': 'verification',
+      'method': unit['label'],
+      'batch_size': unit['batch_size'],
+      # Verification takes longer if more tokens are accepted.
+      'block_efficiency': float((state.lengths - start.lengths).mean() / num),
+      'verify_ms': 1e3 * seconds[0],
+      'round_ms': 1e3 * seconds[1],
+      'share': seconds[0] / seconds[1],
+    }
+  ]
 
 
 def record(decoder, state, num):

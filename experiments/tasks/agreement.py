@@ -12,27 +12,44 @@ import datasets
 import ml_collections
 
 from experiments.common import methods
-from specjax import families
+from experiments.common import prompts
 
 _NUM_TOKENS = 32
 _MAX_LENGTH = 512
 
 
-def build(family: str = 'mini', **options: Any) -> dict[str, datasets.Dataset]:
+def build(
+  family: str = 'mini',
+  chat: bool | None = False,
+  dtype: str = '',
+  system: str = '',
+  **options: Any,
+) -> dict[str, datasets.Dataset]:
   """Returns a family's prompts, with the target's texts as responses.
 
   Args:
     family: as in `families.load`.
+    chat: as in `prompts.load_family`.
+    dtype: as in `prompts.load_family`.
+    system: as in `prompts.load_family`.
     **options: further arguments of the harness's model, which are not used.
   """
   del options
-  loaded = families.load(family)
-  config = ml_collections.ConfigDict({'sampling': {'temperature': 0.0}})
+  config = ml_collections.ConfigDict(
+    {
+      'family': family,
+      'chat': chat,
+      'dtype': dtype,
+      'system': system,
+      'sampling': {'temperature': 0.0},
+    }
+  )
+  loaded = prompts.load_family(config)
   plain = methods.parse(config, 'none', (), 'reference')
   decoder = methods.build(plain, loaded, _MAX_LENGTH).decoder
   texts = [example.prompt for example in loaded.prompts]
-  prompts = map(loaded.tokenizer.encode_prompt, texts)
-  results = decoder.decode_many(list(prompts), _NUM_TOKENS, batch_size=32)
+  encoded = list(map(loaded.tokenizer.encode_prompt, texts))
+  results = decoder.decode_many(encoded, _NUM_TOKENS, batch_size=32)
   responses = [loaded.tokenizer.decode(result.tokens) for result in results]
   columns = {'prompt': texts, 'response': responses}
   return {'test': datasets.Dataset.from_dict(columns)}

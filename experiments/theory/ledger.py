@@ -21,7 +21,7 @@ from experiments.theory import pareto
 from specjax import families
 from specjax import metrics
 from specjax import theory
-from specjax.theory import bias
+from specjax.verifiers import over_acceptance
 
 MAY_CHANGE = compare.MAY_CHANGE
 
@@ -58,7 +58,7 @@ def _rows(
     np.array([record[name] for record in decoded.records])
     for name in ('emitted', 'rejection', 'bias')
   )
-  replacements = bias.REPLACEMENTS
+  replacements = over_acceptance.REPLACEMENTS
   bias_of_rule = {
     rule: biases[..., replacements.index(replacement)]
     for rule, replacement in pareto.RULES.items()

@@ -30,6 +30,8 @@ from specjax.models import transposes
 
 # Numbers of tokens that one call of `append` may add to each row.
 _APPEND_WIDTHS = (16, 64, 256)
+# Prompts that wait on the device in continuous batching, if rows are fewer.
+_QUEUE_SIZE = 64
 # Stop tokens that a program has room for; more of them need another program.
 _MAX_STOP_TOKENS = 8
 
@@ -271,7 +273,7 @@ class Decoder:
     batch_size: int,
     seed: int = 0,
     request_ids: Iterable[int] | None = None,
-    queue_size: int = 64,
+    queue_size: int | None = None,
     bandit_state: Any = None,
   ) -> Iterator[results_lib.Result]:
     """Yields the results of many prompts in their order: continuous batching.
@@ -288,7 +290,8 @@ class Decoder:
       batch_size: rows that are decoded at the same time.
       seed: all randomness comes from it and from request ids.
       request_ids: a number for each prompt; 0, 1, ... by default.
-      queue_size: prompts that wait on the device; at least `batch_size`.
+      queue_size: prompts that wait on the device; at least `batch_size`. By
+        default 64, or `batch_size` if it is larger.
       bandit_state: `state.bandit` after earlier prompts, to continue from; must
         be None with `per_row`.
 
@@ -298,6 +301,8 @@ class Decoder:
       FloatingPointError: target, drafter or goal gave NaN or infinity.
     """
     checks.check_range('batch_size', batch_size, 1)
+    if queue_size is None:
+      queue_size = max(_QUEUE_SIZE, batch_size)
     checks.check_range('queue_size', queue_size, batch_size)
     prefill_lib.check_seed(seed)
     prompt_bandit = self._prompt_bandit_state(bandit_state)

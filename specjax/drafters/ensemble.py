@@ -94,8 +94,11 @@ class Ensemble(base.Drafter):
 
   @functools.cached_property
   def may_stop_early(self) -> bool:
-    """True if a member may."""
-    return any(member.may_stop_early for member in self.drafters)
+    """True if a member may, and no other reads what follows invalid nodes."""
+    readers = [member for member in self.drafters if member.num_likeliest]
+    return any(member.may_stop_early for member in self.drafters) and all(
+      member.may_stop_early for member in readers
+    )
 
   @functools.cached_property
   def siblings(self) -> base.Siblings:

@@ -47,9 +47,11 @@ class Lookahead(base.Drafter):
   As in the authors' code (`ALWAYS_FWD_ONE`), guesses are the target's likeliest
   tokens at any temperature. The differences are:
 
-  - at the start, each level holds the prompt from its first token on, repeated
-    where it is shorter. In their code, level 0 starts with random tokens of the
-    prompt, and the other levels are filled in rounds without candidates;
+  - at the start, the guess for the first position of the window is the prompt's
+    last token, and the prompt, repeated, follows: level 1 begins with its first
+    token, level 2 with its second, and so on. In their code, level 0 starts
+    with random tokens of the prompt, and the other levels are filled in rounds
+    without candidates;
   - of n-grams with the same two first tokens, the pool keeps only the newest,
     since siblings in a tree are different;
   - guesses in the window may be accepted as candidates are. A guess that

@@ -61,7 +61,6 @@ class LookupOr(base.Drafter):
   can_catch_up = True
   # What is accepted from a lookup, the other drafter has not read.
   lags_after_own_rounds = True
-  may_stop_early = True
 
   def __post_init__(self) -> None:
     checks.check_range('min_match', self.min_match, 1)
@@ -132,6 +131,11 @@ class LookupOr(base.Drafter):
   @functools.cached_property
   def max_length(self) -> int | None:
     return self.drafter.max_length
+
+  @functools.cached_property
+  def may_stop_early(self) -> bool:
+    """True unless `drafter` reads what follows invalid nodes."""
+    return self.drafter.may_stop_early or not self.drafter.num_likeliest
 
   @functools.cached_property
   def num_likeliest(self) -> int:

@@ -37,6 +37,9 @@ from specjax.drafters import model_reader
 from specjax.drafters import static_tree
 from specjax.drafters import tree_drafting
 
+# The logit of tokens that the model forbids: finite at every temperature.
+_FORBIDDEN = -1e9
+
 
 class Lattice(NamedTuple):
   """The likeliest tokens of each head, `H` levels of them, best first.
@@ -270,7 +273,7 @@ def _rescore(
     tokens: `[K]` int32.
   """
   exists = log_probs != -jnp.inf
-  model_logits = jnp.maximum(logits[tokens], jnp.finfo(logits.dtype).min)
+  model_logits = jnp.maximum(logits[tokens], _FORBIDDEN)
   scores = (1 - weight) * log_probs + weight * model_logits
   rescored = jnp.full_like(logits, -jnp.inf)
   rescored = rescored.at[tokens].max(jnp.where(exists, scores, -jnp.inf))

@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
 from specjax import sampling as sampling_lib
 from specjax.theory import diagnosis
 from specjax.theory import pareto
-
-# What a rejected draft is replaced with; see `verifiers.OverAcceptance`.
-REPLACEMENTS = ('residual', 'target', 'draft')
+from specjax.verifiers import over_acceptance
 
 
 class Ledger(NamedTuple):
@@ -28,7 +27,8 @@ class Ledger(NamedTuple):
 
   num_tokens: np.ndarray  # [B] emitted tokens
   rejection: np.ndarray  # [B, E] probabilities that the draft is rejected
-  bias: np.ndarray  # [B, E, 3] total variations, in the order of `REPLACEMENTS`
+  # [B, E, 3] total variations, in the order of `over_acceptance.REPLACEMENTS`.
+  bias: np.ndarray
 
 
 def ledger(
@@ -56,7 +56,11 @@ def ledger(
     tokens: `[B, S]` the texts; undefined past `lengths`.
     epsilons: parameters of over-acceptance, each at least 0.
     sampling: how tokens are drawn from both models.
+
+  Raises:
+    ValueError: an epsilon is negative.
   """
+  checks.check_range('epsilons', epsilons, 0)
   texts = np.asarray(start), np.asarray(lengths), np.asarray(tokens)
   rejection, bias = _sums(
     target, draft, params, *texts, np.asarray(epsilons, np.float32), sampling
@@ -94,7 +98,7 @@ def _sums(
         functools.partial(
           pareto.over_acceptance_point, epsilon=epsilon, replacement=name
         )
-        for name in REPLACEMENTS
+        for name in over_acceptance.REPLACEMENTS
       ]
       points = [jax.vmap(rule)(*probs) for rule in rules]
       total = lambda field: jnp.where(emitted, field, 0.0).sum()

@@ -44,13 +44,12 @@ def acceptance_by_depth(
     start: last token of the context.
 
   Raises:
-    ValueError: an argument is out of range, or `V**K` exceeds `MAX_TUPLES`, as
-      must not `V**L` for `greedy_block`.
+    ValueError: an argument is out of range, or a rule has more than
+      `MAX_TUPLES` cases: `V**K` for couplings, `V**L` for `greedy_block`.
   """
   target, draft = transition_tables.normalize_stationary(
     target, draft, num_chains, length, start
   )
-  check_tuples(len(target), num_chains)
   acceptance_fn = registry.lookup(RULES, 'rule', rule)
   return acceptance_fn(_MarkovPair(draft, target), num_chains, length, start)
 
@@ -81,6 +80,7 @@ class _MarkovPair:
       token: last accepted token.
       num: number of chains that begin with all accepted tokens.
     """
+    check_tuples(len(self.target), num)
     pair = self.draft[token], self.target[token]
     return self._joint(picks.PICKS[coupling](*pair, num), token, num)
 
@@ -89,6 +89,7 @@ class _MarkovPair:
 
     The arguments are those of `_step`.
     """
+    check_tuples(len(self.target), num)
     pair = self.draft[token], self.target[token]
     winners, probs = picks.proposals(*pair, num)
     return self._joint(winners, token, num), probs

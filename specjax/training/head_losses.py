@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
 from specjax import trees
 from specjax.training import anchors
 from specjax.training import losses
@@ -183,8 +184,10 @@ def block_head(
     A loss, with arguments and metrics as those of `feature_head`.
 
   Raises:
-    ValueError: the loss is unknown, or there is not one weight for each token.
+    ValueError: the loss is unknown, `num_blocks` is out of range, or there is
+      not one weight for each token.
   """
+  checks.check_range('num_blocks', num_blocks, 1)
   num_steps = head.block_size - head.first_output
   position_loss = losses.find(loss)
   depth_weights = losses.weights_by_depth(decay, num_steps)
@@ -194,6 +197,7 @@ def block_head(
   ) -> losses.LossAndMetrics:
     fixed, teacher_params = frozen
     params = {**params, **fixed}
+    checks.check_range('num_blocks', num_blocks, 1, batch.tokens.shape[1])
     starts = anchors.choose(key, batch, num_blocks)
     outputs = _read_blocks(head, params, batch, starts)
     # The teacher's outputs at these tokens predict what the blocks do.

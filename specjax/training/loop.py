@@ -96,9 +96,11 @@ class TrainingConfig:
       ValueError: See the class; or `epochs`, `batch_size` or `warmup` is out of
         range.
     """
-    checks.check_range('epochs', epochs, 1)
+    if type(epochs) is not int or epochs < 1:
+      raise ValueError(f'epochs must be an integer >= 1, got {epochs}.')
     checks.check_range('batch_size', batch_size, 1, num_rows)
-    checks.check_range('warmup', warmup, 0, 1)
+    if not 0 <= warmup < 1:
+      raise ValueError(f'warmup must lie in [0, 1), got {warmup}.')
     steps = epochs * (num_rows // batch_size)
     return cls(steps, batch_size, warmup_steps=int(warmup * steps), **fields)
 

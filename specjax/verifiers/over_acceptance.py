@@ -14,7 +14,8 @@ from specjax import sampling
 from specjax.couplings import residuals
 from specjax.verifiers import walks
 
-_REPLACEMENTS = ('residual', 'target', 'draft')
+# What a rejected draft may be replaced with.
+REPLACEMENTS = ('residual', 'target', 'draft')
 
 
 @components.component
@@ -39,9 +40,9 @@ class OverAcceptance(base.Verifier):
 
   def __post_init__(self) -> None:
     checks.check_range('epsilon', self.epsilon, 0)
-    if self.replacement not in _REPLACEMENTS:
+    if self.replacement not in REPLACEMENTS:
       raise ValueError(
-        f'replacement must be one of {_REPLACEMENTS}, got {self.replacement!r}.'
+        f'replacement must be one of {REPLACEMENTS}, got {self.replacement!r}.'
       )
 
   @property

@@ -273,6 +273,7 @@ def test_no_cache_of_the_batch_is_copied():
   ('prompts', 'options', 'words'),
   [
     ([], {}, 'prompts must hold at least one prompt, got none'),
+    ([], {'batch_size': 65}, 'prompts must hold at least one prompt, got none'),
     ('abc', {}, 'encode it first'),
     ([[1]], {'batch_size': 0}, 'batch_size must be >= 1, got 0'),
     ([[1]], {'queue_size': 1}, 'queue_size must be >= 4, got 1'),

@@ -294,6 +294,16 @@ def _batch_record(method, job):
     ('lengths', {'num_batches': 1}, 'num_batches must be >= 2, got 1'),
     ('lengths', {'repeats': 0}, 'repeats must be >= 1, got 0'),
     ('memory', {'baseline': 'large:4'}, "Unknown baseline 'large:4'. Known"),
+    (
+      'memory',
+      {'prompts': {'a': {'from': 'family'}, 'b': {'from': 'family'}}},
+      r"prompts must hold a single prompt set, got \['a', 'b'\]",
+    ),
+    (
+      'drafters',
+      {'arms': tuple({'arm': arm, 'label': 'same'} for arm in _ARMS)},
+      "different labels here, got two with the label 'same'",
+    ),
     ('drafters', {'oracle': 'bytes'}, "Unknown oracle 'bytes'. Known: rounds"),
     (
       'drafters',

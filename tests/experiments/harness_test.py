@@ -127,6 +127,22 @@ def test_greedy_continuations_are_found(plain):
   assert first and not second
 
 
+def test_contexts_that_are_too_long_lose_their_first_tokens(plain, family):
+  loaded = families.load(family)
+  context = ' '.join(['a b'] * 100)
+  answer = loaded.tokenizer.encode_after(context, ' b')
+  tokens = loaded.tokenizer.encode_prompt(context)
+  assert len(tokens) > _SIZES['max_length']
+  kept = tokens[len(answer) - _SIZES['max_length'] :]
+  rows = toy.log_probs(loaded.target, kept, answer)
+  expected = sum(row[token] for row, token in zip(rows, answer))
+  requests = _requests('loglikelihood', (context, ' b'))
+  ((nats, _),) = plain.loglikelihood(requests)
+  assert nats == pytest.approx(expected, rel=1e-4)
+  with pytest.raises(ValueError, match='max_length must exceed the'):
+    plain.loglikelihood(_requests('loglikelihood', ('a', ' b' * 100)))
+
+
 def test_windows_score_each_token_once(plain, family):
   """A text of one window, an empty one, and one of several windows."""
   loaded = families.load(family)
@@ -276,7 +292,9 @@ def test_a_harness_that_is_not_installed_raises(
 
 def test_texts_of_the_target_are_the_references_of_agreement(family, plain):
   folder = harness_scores.__file__.replace('harness_scores.py', 'tasks')
-  (task,) = harness.load_tasks(('agreement',), folder, str(family)).values()
+  (task,) = harness.load_tasks(
+    ('agreement',), folder, {'family': str(family)}
+  ).values()
   docs = list(task.eval_docs)
   prompts = [example.prompt for example in families.load(family).prompts]
   assert [doc['prompt'] for doc in docs] == prompts

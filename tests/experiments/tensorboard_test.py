@@ -43,6 +43,13 @@ def test_scalars_are_the_metrics_of_all_models(tmp_path):
   assert _scalars(folders[0])['loss', 3] == 1.25
 
 
+@pytest.mark.parametrize('line', ['{"loss": 1.0}\n', 'spoilt\n'])
+def test_a_spoilt_line_names_its_file(tmp_path, line):
+  (tmp_path / 'metrics.jsonl').write_text(_line(1, 0.5) + line)
+  with pytest.raises(ValueError, match='Cannot read .*metrics.jsonl: '):
+    tensorboard.write(str(tmp_path))
+
+
 def test_a_folder_without_metrics_raises(tmp_path):
   with pytest.raises(ValueError, match='must contain metrics.jsonl, got '):
     tensorboard.write(str(tmp_path))

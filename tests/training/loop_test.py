@@ -453,7 +453,13 @@ def test_epochs_are_whole_passes_over_the_rows():
   config = loop.TrainingConfig.for_epochs(39, **fields, seed=2)
   expected = loop.TrainingConfig(12, 8, 0.1, warmup_steps=1, seed=2)
   assert config == expected
-  for name, value in (('epochs', 0), ('batch_size', 40), ('warmup', -0.1)):
+  for name, value in (
+    ('epochs', 0),
+    ('epochs', 1.5),
+    ('batch_size', 40),
+    ('warmup', -0.1),
+    ('warmup', 1),
+  ):
     with pytest.raises(ValueError, match=f'{name} must .* got {value}'):
       loop.TrainingConfig.for_epochs(39, **fields | {name: value})
 

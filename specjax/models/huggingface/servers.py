@@ -184,6 +184,8 @@ def find(
   used = _ARGUMENTS.get(reader.layout, ())
   arguments.check_unused(used, f'for {server} and the kind {kind}')
   _check_taps(server, kind, reader, config.taps)
+  if 'target' in used:
+    _check_speculators(arguments.target, arguments.draft_length)
   if 'num_target_layers' in used:
     _check_num_layers(arguments.num_target_layers, config.taps)
   return reader
@@ -280,10 +282,7 @@ def complete(
     fields: fields of `config.json`, in the format that the server reads.
     arrays: the arrays, by their names there.
     rows: `[V]` row of each token in a reduced output head, or None.
-    arguments: what else the files contain.
-
-  Raises:
-    ValueError: an argument is missing.
+    arguments: what else the files contain, as `find` has checked.
   """
   fields = {**fields, 'architectures': [reader.architecture]}
   if reader.layout == 'speculators':
@@ -313,9 +312,8 @@ def _all_rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
   return full
 
 
-def _speculators_config(algorithm: str, arguments: Arguments) -> dict[str, Any]:
-  """Returns the field by which speculators and vLLM know how to decode."""
-  target, draft_length = arguments.target, arguments.draft_length
+def _check_speculators(target: str | None, draft_length: int | None) -> None:
+  """Raises `ValueError` unless there is a target and a draft length."""
   if not isinstance(target, str) or not target:
     raise ValueError(
       'target must be the name or the path of the model that vllm serves, got '
@@ -325,9 +323,13 @@ def _speculators_config(algorithm: str, arguments: Arguments) -> dict[str, Any]:
     raise ValueError(
       f'draft_length must be an integer >= 1, got {draft_length!r}.'
     )
+
+
+def _speculators_config(algorithm: str, arguments: Arguments) -> dict[str, Any]:
+  """Returns the field by which speculators and vLLM know how to decode."""
   method = {
     'proposal_type': 'greedy',
-    'speculative_tokens': draft_length,
+    'speculative_tokens': arguments.draft_length,
     'verifier_accept_k': 1,
     'accept_tolerance': 0.0,
   }
@@ -336,5 +338,5 @@ def _speculators_config(algorithm: str, arguments: Arguments) -> dict[str, Any]:
     'default_proposal_method': method['proposal_type'],
     'proposal_methods': [method],
     # Its architecture, which may be compared, is that of any model.
-    'verifier': {'name_or_path': target, 'architectures': []},
+    'verifier': {'name_or_path': arguments.target, 'architectures': []},
   }
