@@ -18,6 +18,7 @@ from specjax import registry
 
 _DOMAINS = {'smollm2': smollm2.DOMAINS, 'mini': ()}
 _LENGTH = 4
+_TEMPERATURE, _TEMPERATURES = 'sampling.temperature', (0.0, 1.0)
 
 VARIANTS = tuple(_DOMAINS)
 
@@ -46,20 +47,31 @@ def get_config(family='smollm2'):
         for name in ('eagle', *losses.LOSSES)
       ),
       'sampling': {'temperature': 1.0},
-      'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
+      'sweep': sweeps.product({_TEMPERATURE: _TEMPERATURES}),
       'num_seeds': 1,
       'max_new_tokens': 64,
       'max_length': 320,
       'batch_size': 8,
       'seed': 0,
-      'columns': ('sampling.temperature', 'method', 'block_efficiency'),
+      'columns': (
+        _TEMPERATURE,
+        'method',
+        'block_efficiency',
+        'acceptance_by_depth',
+      ),
       'paper': (
         {
           'source': 'each loss over KL',
           'field': 'block_efficiency',
           'rows': (),
           'claims': tuple(
-            (f'{name} over kl', {'loss': name}, {'loss': 'kl'}, None)
+            (
+              f'{name} over kl, temperature {temperature:g}',
+              {'loss': name, _TEMPERATURE: temperature},
+              {'loss': 'kl', _TEMPERATURE: temperature},
+              None,  # Not in the paper.
+            )
+            for temperature in _TEMPERATURES
             for name in losses.LOSSES
             if name != 'kl'
           ),
