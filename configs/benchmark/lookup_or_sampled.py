@@ -1,0 +1,21 @@
+r"""`lookup_or`, the head and bandits over them at temperature 1.
+
+python -m experiments.main --config=configs/benchmark/lookup_or_sampled.py \
+    --config.data_dir=DATA --workdir=runs/lookup_or_sampled
+
+The methods are those of configs/benchmark/lookup_or.py. A looked-up token is
+accepted with the probability that the target gives it, so lookups pay less than
+at temperature 0.
+"""
+
+from configs.benchmark import lookup_or
+
+VARIANTS = lookup_or.VARIANTS
+
+
+def get_config(file=''):
+  """Returns the config; `file` is a JSONL file with further prompts, or ''."""
+  config = lookup_or.get_config(file)
+  config.sampling.temperature = 1.0
+  config.prompts_per_domain = 4
+  return config
