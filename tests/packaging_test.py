@@ -62,7 +62,8 @@ def test_commands_name_extras_as_the_package_does():
     for command in _COMMAND.findall(text):
       assert extras.issuperset(command.split(',')), path
     found.update(_OPTIONAL.findall(text))
-  assert found == {'evaluation', 'gguf', 'hub', 'tensorboard'} <= extras
+  expected = {'evaluation', 'gguf', 'hub', 'lm-eval', 'tensorboard'}
+  assert found == expected <= extras
 
 
 @pytest.mark.slow
