@@ -45,6 +45,7 @@ _COSTS = dict.fromkeys(('rounds', 'seconds'))
 def prepare(config):
   """Returns the methods and prompts; `baseline` must be one of the methods."""
   setup = choice.prepare(config)
+  compare.check_labels_differ(setup)
   if config.get('baseline'):
     labels = dict.fromkeys(method.label for method in setup.methods)
     registry.lookup(labels, 'baseline', config.baseline)

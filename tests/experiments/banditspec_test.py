@@ -301,7 +301,12 @@ def _batch_record(method, job):
     ),
     (
       'drafters',
-      {'arms': tuple({'arm': arm, 'label': 'same'} for arm in _ARMS)},
+      {
+        'methods': tuple(
+          {'arm': arm, 'label': 'same', 'columns': {'number': number}}
+          for number, arm in enumerate(_ARMS)
+        )
+      },
       "different labels here, got two with the label 'same'",
     ),
     ('drafters', {'oracle': 'bytes'}, "Unknown oracle 'bytes'. Known: rounds"),
