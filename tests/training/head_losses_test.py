@@ -231,3 +231,8 @@ def test_noise_is_another_one_in_each_step_and_small_in_long_rows(tmp_path):
   assert loss(0.0, 1) == still
   moved = {loss(1e-5, key) for key in range(3)}
   assert len(moved) == 3 and max(abs(change - still) for change in moved) < 0.01
+
+
+def test_no_blocks_are_refused():
+  with pytest.raises(ValueError, match='num_blocks must be >= 1, got 0'):
+    head_losses.block_head(None, None, None, num_blocks=0)
