@@ -68,7 +68,7 @@ class MethodLM(model.LM):
       method: the method; its sampling is replaced by that of each request.
       family: the target and the drafters.
       max_length: longest text in tokens. The first tokens of contexts that are
-        too long are left out, for likelihoods, too.
+        too long are left out.
       max_new_tokens: the most tokens of tasks that set no limit.
       batch_size: rows that are decoded, or scored, at the same time.
       seed: seed of everything random. The text of a request depends on its

@@ -20,9 +20,9 @@ def load(module: str, extra: str, purpose: str) -> Any:
   try:
     return importlib.import_module(module)
   except ImportError as error:
-    remedy = f"pip install 'specjax[{extra}]'"
-    if error.name not in (package, module):
-      remedy = f'its import fails, {error}'
-    raise ValueError(f'{purpose} needs the package {package}: {remedy}.') from (
-      error
-    )
+    message = f'{purpose} needs the package {package}: '
+    if error.name in (package, module):
+      message += f"pip install 'specjax[{extra}]'."
+    else:
+      message += f'its import fails, {error}.'
+    raise ValueError(message) from error

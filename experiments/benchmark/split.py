@@ -25,6 +25,7 @@ def prepare(config):
   checks.check_range('cost_repeats', config.cost_repeats, 1)
   setup = compare.prepare(config)
   compare.check_labels(setup, compare.REFERENCE)
+  compare.check_labels_differ(setup)
   for method in setup.methods:
     if len(method.arms) > 1:
       raise ValueError(
@@ -66,7 +67,8 @@ def run(config, workdir):
   all_parts = [round_parts.RoundParts(*parts) for parts in outcome['parts']]
   labels = [method.label for method in setup.methods]
   plain = all_parts[labels.index(compare.REFERENCE)]
-  for i, row in enumerate(rows):
+  for row in rows:
+    i = labels.index(row['method'])
     row |= _times(all_parts[i], plain, row['block_efficiency'])
     calls = 1 + round_parts.draft_cost(decoders[i], [1])
     row['speed_up_if_memory_bound'] = row['block_efficiency'] / calls

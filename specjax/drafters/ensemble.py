@@ -95,9 +95,9 @@ class Ensemble(base.Drafter):
   @functools.cached_property
   def may_stop_early(self) -> bool:
     """True if a member may, and no other reads what follows invalid nodes."""
-    readers = [member for member in self.drafters if member.num_likeliest]
     return any(member.may_stop_early for member in self.drafters) and all(
-      member.may_stop_early for member in readers
+      member.may_stop_early or not member.num_likeliest
+      for member in self.drafters
     )
 
   @functools.cached_property

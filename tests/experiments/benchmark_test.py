@@ -422,7 +422,8 @@ def test_comparisons_that_are_refused(tmp_path, family, changes, message):
 def test_a_peer_that_is_not_installed(tmp_path, family, monkeypatch):
   monkeypatch.setitem(sys.modules, 'llama_cpp', None)
   config = _config('peer', family, _PEER | {'peers': ('llama.cpp',)})
-  with pytest.raises(ValueError, match=r'needs .* llama_cpp: .*\[llama-cpp\]'):
+  message = r"needs the package llama_cpp: pip install 'specjax\[llama-cpp\]'"
+  with pytest.raises(ValueError, match=message):
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
