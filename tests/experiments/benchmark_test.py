@@ -480,6 +480,14 @@ def test_a_round_is_split_into_its_parts(tmp_path, family, monkeypatch, capsys):
     'takes 2.50 times as long as one of plain decoding (draft 40%, target 30%, '
     'verification 10%, remainder 20%)'
   ) in capsys.readouterr().out
+  # Each prompt set has a row per method.
+  sets = {'all': {'from': 'family'}, 'one': {'from': 'family', 'limit': 1}}
+  config_of_sets = _config('split', family, _SPLIT | {'prompts': sets})
+  rows = toy.run(config_of_sets, tmp_path / 'sets')
+  plain_rounds = {'none': 1, 'small:2': 2.5}
+  assert len(rows) == 4
+  for row in rows:
+    assert row['plain_rounds'] == plain_rounds[row['method']]
   # A run that goes on measures nothing again.
   monkeypatch.setattr(timing, 'interleaved', None)
   assert toy.run(config, tmp_path) == [plain, drafted]
