@@ -94,10 +94,11 @@ class HeadReader(lag.Reader):
     """Reads the pairs that the cache lacks, first one first.
 
     After the drafter's own rounds, at most `depth + 1` pairs are missing, and
-    on CPUs no more are read than that. Elsewhere, a few pairs take as long as
-    one does, and a choice in the program would take longer.
+    on CPUs no more are read than that; often one, if it may stop early.
+    Elsewhere, a few pairs take as long as one does, and a choice in the program
+    would take longer.
     """
-    del may_stop_early
+    widths = (1, depth + 1, self.tail)[not may_stop_early :]
     num_entries = self.num_entries(context)
     lags = (num_entries - cache.lengths)[:, None]
 
@@ -105,9 +106,7 @@ class HeadReader(lag.Reader):
       entries = self.read(params, cache, context, num)
       return entries.outputs, entries.pending
 
-    outputs, pending = lag.read_missing(
-      (depth + 1, self.tail), lags.max(), read
-    )
+    outputs, pending = lag.read_missing(widths, lags.max(), read)
     last = trees.at_entries(outputs, lags - 1)
     exists = np.arange(self.tail)[None] < lags
     return lag.Tail(last, pending, exists, num_entries > 0)

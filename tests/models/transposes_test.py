@@ -54,11 +54,21 @@ def _copies(params):
 @pytest.mark.parametrize(
   'num_rows', tiers.cases([2, 3, 4, 5, 7, 8, 9, 16, 31, 32], 5)
 )
-def test_a_product_of_a_few_rows_is_the_product(num_rows):
+@pytest.mark.parametrize(
+  'num_inputs, num_outputs',
+  [
+    pytest.param(300, 500, id='short sums'),
+    pytest.param(300, 501, id='an odd number of outputs'),
+    pytest.param(1100, 130, id='long sums'),
+  ],
+)
+def test_a_product_of_a_few_rows_is_the_product(
+  num_rows, num_inputs, num_outputs
+):
   rng = np.random.default_rng(num_rows)
   x, kernel = (
     rng.normal(size=shape).astype(np.float32)
-    for shape in ((num_rows, 300), (300, 500))
+    for shape in ((num_rows, num_inputs), (num_inputs, num_outputs))
   )
   assert transposes.is_faster(num_rows, kernel)
   product = jax.jit(transposes.multiply)(x, kernel.T)
