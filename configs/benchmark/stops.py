@@ -22,22 +22,19 @@ from specjax import registry
 
 _LOOKUP = 'prompt_lookup(max_ngram=6)'
 _HEAD = 'feature_head(eagle):3'
-_SURE = {
-  alpha: f'feature_head(eagle, stop=unsure({alpha})):3'
-  for alpha in (0.6, 0.7, 0.8)
-}
+_SURE = 'feature_head(eagle, stop=unsure(0.7)):3'
 _SURE_MODEL = 'small(stop=unsure(0.7)):3'
 _LOOKUP_OR_NONE, _LOOKUP_OR_SURE = (
   f'lookup_or({_LOOKUP}, {other}min_match=2):7'
-  for other in ('', f'{_SURE[0.7]!r}, ')
+  for other in ('', f'{_SURE!r}, ')
 )
 # Temperature, prompts per domain, and methods.
 _VARIANTS = {
   'greedy': (
     *(0.0, 8),
-    (_SURE_MODEL, _HEAD, *_SURE.values(), _LOOKUP_OR_NONE, _LOOKUP_OR_SURE),
+    (_SURE_MODEL, _HEAD, _SURE, _LOOKUP_OR_NONE, _LOOKUP_OR_SURE),
   ),
-  'sampled': (1.0, 4, (_SURE_MODEL, _HEAD, _SURE[0.7], _LOOKUP_OR_SURE)),
+  'sampled': (1.0, 4, (_HEAD, _SURE, _LOOKUP_OR_SURE)),
 }
 
 VARIANTS = tuple(_VARIANTS)
