@@ -3,11 +3,12 @@ r"""Chats with SmolLM2 on the terminal, in the colors of its tokens' origins.
 python -m specjax.families.fetch smollm2
 python -m experiments.main --config=configs/chat.py --workdir=runs/chat
 
-The drafter is SmolLM2's EAGLE head. Answers are printed while they are decoded,
-followed by the tokens per target call and per second; the rate begins after the
-first call, so that it contains neither compilation nor the prefill. KV caches
-are kept between turns. With --config.turns="('Hello!', 'Who are you?')" no
-input is needed.
+The drafter is SmolLM2's EAGLE head, which drafts only where it is sure, so that
+it saves time on a CPU. Answers are printed while they are decoded, followed by
+the tokens per target call and per second; the rate begins after the first call,
+so that it contains neither compilation nor the prefill. KV caches are kept
+between turns. With --config.turns="('Hello!', 'Who are you?')" no input is
+needed.
 """
 
 import ml_collections
@@ -21,7 +22,7 @@ def get_config():
       'experiment': 'chat',
       'family': 'smollm2/heads',  # Or another family with a chat template.
       'system': '',  # The system prompt; '' for that of the template.
-      'arms': ('feature_head(eagle):4',),
+      'arms': ('feature_head(eagle, stop=unsure(0.7)):3',),
       'bandit': '',  # Selects among several arms.
       'reward': 'emitted',
       'feedback': 'bandit',
