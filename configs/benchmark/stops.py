@@ -8,15 +8,14 @@ python -m experiments.main --config=configs/benchmark/stops.py:sampled \
 Where a token is too unlikely to be accepted, it is cheaper not to verify it:
 `stop=unsure(alpha)` ends a draft before a token if the drafter's largest
 probability is less than `1 - alpha`. Without any draft, the target is called
-for one token. On two cores, the target's call for two tokens takes about a
-quarter longer than that for one, so that a first token should be drafted from
-a probability of about 0.3 on; further ones cost less. `:sampled` has fewer
-methods and prompts, at temperature 1. Prompts are decoded one at a time,
-interleaved with plain decoding. docs/results/benchmark.md has the results.
+for one token. On two cores, the target's call for two tokens takes 1.2 times
+as long as that for one (docs/models.md), so that a first token should be
+drafted from a probability of 0.2 to 0.3 on; further ones cost less. `:sampled`
+has fewer methods and prompts, at temperature 1. Family and lengths are those
+of configs/benchmark/heads.py; docs/results/benchmark.md has the results.
 """
 
-import ml_collections
-
+from configs.benchmark import heads
 from configs.benchmark import smollm2
 from specjax import registry
 
@@ -47,31 +46,14 @@ def get_config(which='greedy'):
     which: 'greedy' or 'sampled'.
   """
   temperature, num_prompts, arms = registry.lookup(_VARIANTS, 'variant', which)
-  return ml_collections.ConfigDict(
-    {
-      'experiment': 'compare',
-      'family': 'smollm2/heads',
-      'data_dir': '',  # Its eval files; the shipped prompts by default.
-      'prompts': {'eval': {'domains': smollm2.DOMAINS}},
-      'prompts_per_domain': num_prompts,
-      'by_domain': True,
-      'methods': arms,
-      'batch_size': 1,
-      'repeats': 1,  # Timings, interleaved with plain decoding.
-      'sampling': {'temperature': temperature},
-      'max_new_tokens': 64,
-      'max_length': 512,
-      'seed': 0,
-      'columns': (
-        'domain',
-        'method',
-        'block_efficiency',
-        'block_efficiency_error',
-        'acceptance_by_depth',
-        'tokens_per_second',
-        'speed_up',
-        'speed_up_error',
-        *(() if temperature else ('same_outputs',)),
-      ),
-    }
-  )
+  config = heads.get_config()
+  del config.sweep
+  config.sampling.temperature = temperature
+  config.prompts.eval.domains = smollm2.DOMAINS
+  config.prompts_per_domain = num_prompts
+  config.methods = arms
+  hidden = {'sampling.temperature', 'prompts'}
+  if temperature:
+    hidden.add('same_outputs')  # Sampled texts of different methods differ.
+  config.columns = tuple(name for name in config.columns if name not in hidden)
+  return config

@@ -98,7 +98,7 @@ class HeadReader(lag.Reader):
     Elsewhere, a few pairs take as long as one does, and a choice in the program
     would take longer.
     """
-    widths = (1, depth + 1, self.tail)[not may_stop_early :]
+    shortest = (1,) if may_stop_early else ()
     num_entries = self.num_entries(context)
     lags = (num_entries - cache.lengths)[:, None]
 
@@ -106,6 +106,7 @@ class HeadReader(lag.Reader):
       entries = self.read(params, cache, context, num)
       return entries.outputs, entries.pending
 
+    widths = *shortest, depth + 1, self.tail
     outputs, pending = lag.read_missing(widths, lags.max(), read)
     last = trees.at_entries(outputs, lags - 1)
     exists = np.arange(self.tail)[None] < lags

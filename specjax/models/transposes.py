@@ -15,9 +15,9 @@ AMD EPYC with AVX-512 over those of one row, for the kernels of SmolLM2:
     output head  576 x 49152      2.1 -> 1.2   2.3 -> 1.4
 
 The sums of up to four rows are longer, and fewer, if two rows of the transposed
-kernel are one (`_multiply_pairs`). All products of SmolLM2 with 2, 3 and 4 rows
-then take 1.2 to 1.3 times as long as with one, instead of 1.4 to 1.5, on two
-cores of an AMD EPYC with AVX2.
+kernel are one (`_multiply_pairs`). SmolLM2's calls for 2, 3 and 4 tokens then
+take 1.2 to 1.4 times as long as a call for one, instead of 1.4 to 1.5 without
+pairs, on two cores of an AMD EPYC with AVX2 (docs/models.md has the command).
 
 One row, and more rows than `WIDTHS[-1]`, are multiplied by the kernel itself,
 so that a model has both. A decoder makes the copies once (`add`); other users
