@@ -52,7 +52,7 @@ def _copies(params):
 
 
 @pytest.mark.parametrize(
-  'num_rows', tiers.cases([2, 3, 4, 5, 7, 8, 9, 16, 31, 32], 5)
+  'num_rows', tiers.cases([2, 3, 4, 5, 7, 8, 9, 16, 31, 32], 3, 5)
 )
 @pytest.mark.parametrize(
   'num_inputs, num_outputs',
