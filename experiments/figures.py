@@ -392,6 +392,31 @@ def _predictions(contents: Mapping[str, Any]) -> figure_lib.Figure | None:
   return figure
 
 
+def _growth(in_loop: pd.DataFrame, training: pd.DataFrame) -> figure_lib.Figure:
+  """Draws the acceptance of the first draft token by training tokens.
+
+  The teacher-forced acceptance of a head is that of the last quarter of its
+  training, on responses that it had not read yet.
+  """
+  in_loop = in_loop.assign(
+    read=in_loop['training_tokens'] / 1000,
+    place='decode loop, temperature '
+    + in_loop['sampling.temperature'].map('{:g}'.format),
+  )
+  windows = training[training['part'] == 'growth']
+  read = windows.groupby('model')['tokens'].transform('max')
+  windows = windows[windows['tokens'] > 0.75 * read].assign(read=read / 1000)
+  forced = windows.groupby('read', as_index=False)['acceptance_1'].mean()
+  forced = forced.rename(columns={'acceptance_1': 'first_acceptance'})
+  rows = pd.concat([forced.assign(place='teacher-forced'), in_loop])
+  places = list(rows['place'].unique())
+  return _lines(
+    *(rows, 'read', 'first_acceptance', 'place', dict(zip(places, places))),
+    xlabel='training tokens, thousands',
+    ylabel='acceptance of the first draft token',
+  )
+
+
 def _quickstart(label: str) -> Callable[[pd.DataFrame], figure_lib.Figure]:
   return lambda rows: quickstart.figures(results.records(rows))[label]
 
@@ -414,6 +439,7 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'theory_temperatures': (_temperatures, 'theory/draft_temperature'),
   'theory_predictions': (_predictions,),
   'benchmark_batching': (_batching, 'benchmark/refill-smollm2'),
+  'train_growth': (_growth, 'benchmark/growth', 'train/heads/growth'),
   'quickstart_text': (_quickstart('text'), 'quickstart'),
   'quickstart_acceptance': (_quickstart('acceptance'), 'quickstart'),
   'quickstart-smollm2_text': (_quickstart('text'), 'quickstart-smollm2'),

@@ -2,6 +2,7 @@
 
 import pathlib
 
+from configs.train.heads import growth
 from configs.train.heads import losses
 from experiments import main
 from experiments.common import configs
@@ -28,7 +29,7 @@ _HEADS = {
   **dict.fromkeys(('code', 'math', 'qa'), 'eagle'),
   **dict.fromkeys(('summarization', 'translation', 'eagle'), 'eagle'),
   **{kind: kind for kind in ('eagle3', 'medusa', 'dflash')},
-  **dict.fromkeys(losses.LOSSES, 'eagle'),
+  **dict.fromkeys((*losses.LOSSES, *growth.NAMES.values()), 'eagle'),
 }
 
 

@@ -17,8 +17,8 @@ from experiments.common import sweeps
 from specjax import registry
 
 _DOMAINS = {'smollm2': smollm2.DOMAINS, 'mini': ()}
-_LENGTH = 4
-_TEMPERATURE, _TEMPERATURES = 'sampling.temperature', (0.0, 1.0)
+LENGTH = 4
+TEMPERATURE, _TEMPERATURES = 'sampling.temperature', (0.0, 1.0)
 
 VARIANTS = tuple(_DOMAINS)
 
@@ -40,21 +40,21 @@ def get_config(family='smollm2'):
       'prompts_per_domain': 8,
       'methods': tuple(
         {
-          'arm': f'feature_head({name}):{_LENGTH}',
+          'arm': f'feature_head({name}):{LENGTH}',
           'label': name,
           'columns': {'loss': name},
         }
         for name in ('eagle', *losses.LOSSES)
       ),
       'sampling': {'temperature': 1.0},
-      'sweep': sweeps.product({_TEMPERATURE: _TEMPERATURES}),
+      'sweep': sweeps.product({TEMPERATURE: _TEMPERATURES}),
       'num_seeds': 1,
       'max_new_tokens': 64,
       'max_length': 320,
       'batch_size': 8,
       'seed': 0,
       'columns': (
-        _TEMPERATURE,
+        TEMPERATURE,
         'method',
         'block_efficiency',
         'acceptance_by_depth',
@@ -67,8 +67,8 @@ def get_config(family='smollm2'):
           'claims': tuple(
             (
               f'{name} over kl, temperature {temperature:g}',
-              {'loss': name, _TEMPERATURE: temperature},
-              {'loss': 'kl', _TEMPERATURE: temperature},
+              {'loss': name, TEMPERATURE: temperature},
+              {'loss': 'kl', TEMPERATURE: temperature},
               None,  # Not in the paper.
             )
             for temperature in _TEMPERATURES

@@ -253,10 +253,10 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
 
   `block_efficiency` is emitted tokens per target call, and
   `predicted_efficiency` what it would be if every draft token were accepted
-  with the probability of the first. For timed records, `speed_up` is tokens
-  per second over those of plain decoding on the same prompts, `latency` is the
-  time of the decode loop over that of plain decoding, and `total_latency` the
-  same with prefill.
+  with the probability of the first, which is `first_acceptance`. For timed
+  records, `speed_up` is tokens per second over those of plain decoding on the
+  same prompts, `latency` is the time of the decode loop over that of plain
+  decoding, and `total_latency` the same with prefill.
   """
   return _summary(records, estimates(records))
 
@@ -275,6 +275,7 @@ def _summary(
     'block_efficiency_error': efficiency.error,
     'predicted_efficiency': predicted_efficiency(records),
     'num_catch_up_tokens': int(sums('num_catch_up_tokens').sum()),
+    **_first_acceptance(records),
     'rejection_rate': rejection_rate(records),
     'acceptance_by_depth': acceptance_by_depth(records),
   }
@@ -323,11 +324,12 @@ def _timings(
 def by_prompt(records: Sequence[runner.Record], name: str) -> np.ndarray:
   """Returns one field summed over the records of each prompt, `[P]`.
 
-  Prompts are in the order of their numbers, however they were batched.
+  Prompts are in the order of their numbers, however they were batched. Fields
+  with one number per depth give `[P, depth]`.
   """
-  sums: dict[int, float] = {}
+  sums: dict[int, Any] = {}
   for record in records:
-    sums[record['job']] = sums.get(record['job'], 0.0) + record[name]
+    sums[record['job']] = sums.get(record['job'], 0.0) + np.array(record[name])
   return np.array([sums[job] for job in sorted(sums)])
 
 
@@ -349,6 +351,20 @@ def predicted_efficiency(records: Sequence[runner.Record]) -> float | None:
   rounds = sum(record['rounds'] for record in records)
   probabilities = (accepted[0] / drafted[0]) ** np.arange(1, len(drafted) + 1)
   return float(1 + drafted @ probabilities / rounds)
+
+
+def _first_acceptance(
+  records: Sequence[runner.Record],
+) -> dict[str, float | None]:
+  """Returns the share of first draft tokens that were kept, and its error."""
+  name = 'first_acceptance'
+  accepted, drafted = (
+    by_prompt(records, side)[:, :1].sum(1) for side in ('accepted', 'drafted')
+  )
+  if not drafted.any():
+    return {name: None, f'{name}_error': None}
+  share, error = metrics.ratio(accepted, drafted)
+  return {name: share, f'{name}_error': error}
 
 
 def rejection_rate(records: Sequence[runner.Record]) -> float | None:

@@ -835,6 +835,10 @@ def test_rows_show_sums_over_records():
   # Seeds of one prompt are not independent: repeats do not reduce the error.
   repeated_row = compare.summary([*records, *records])
   assert repeated_row['block_efficiency_error'] == row['block_efficiency_error']
+  # Two of the four first drafts were kept, both of them in one prompt.
+  assert row['first_acceptance'] == 0.5
+  assert row['first_acceptance_error'] == repeated_row['first_acceptance_error']
+  assert row['first_acceptance_error'] == pytest.approx(2**0.5 / 4)
   # Four first drafts and two second drafts were reached; three were kept.
   assert row['rejection_rate'] == 0.5
   # A first draft is kept in two of four rounds, so a second one in a quarter.

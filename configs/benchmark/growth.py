@@ -1,0 +1,48 @@
+r"""Acceptance of heads that were trained on more and more responses.
+
+python -m experiments.main --config=configs/benchmark/growth.py \
+    --config.data_dir=DATA --workdir=runs/growth_compared
+python -m experiments.main --config=configs/benchmark/growth.py:mini \
+    --config.data_dir=DATA --workdir=runs/growth_compared-mini
+
+The heads are those of configs/train/heads/growth.py; `eagle` is the head that
+all others start from. Chains of four tokens, on held-out prompts, at
+temperature 0 and 1.
+"""
+
+from configs.benchmark import losses
+from configs.train.heads import growth
+
+_FOLDERS = {'smollm2': 'runs/growth', 'mini': 'runs/growth-mini'}
+
+VARIANTS = tuple(_FOLDERS)
+
+
+def get_config(family='smollm2'):
+  """Returns the config for 'smollm2' or 'mini'."""
+  config = losses.get_config(family)
+  del config.paper
+  tokens = growth.tokens(family)
+  config.drafters = {
+    name: f'{_FOLDERS[family]}/{name}.safetensors' for name in tokens
+  }
+  config.sources = tuple(
+    (path, 'configs/train/heads/growth.py') for path in config.drafters.values()
+  )
+  config.methods = tuple(
+    {
+      'arm': f'feature_head({name}):{losses.LENGTH}',
+      'label': name,
+      'columns': {'training_tokens': num},
+    }
+    for name, num in {'eagle': 0, **tokens}.items()
+  )
+  config.columns = (
+    losses.TEMPERATURE,
+    'method',
+    'training_tokens',
+    'block_efficiency',
+    'first_acceptance',
+    'acceptance_by_depth',
+  )
+  return config

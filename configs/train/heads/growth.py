@@ -1,0 +1,50 @@
+r"""Trains one EAGLE head further on more and more of its target's responses.
+
+python -m experiments.main --config=configs/train/responses.py:smollm2 \
+    --config.data_dir=DATA --workdir=runs/smollm2_responses
+python -m experiments.main --config=configs/train/heads/growth.py \
+    --config.data_dir=DATA --workdir=runs/growth
+
+python -m experiments.main --config=configs/train/responses.py \
+    --config.num_responses.all=1000000 --config.temperatures='(0.0, 1.0)' \
+    --config.num_parts=16 --config.data_dir=DATA --workdir=runs/responses
+python -m experiments.main --config=configs/train/heads/growth.py:mini \
+    --config.data_dir=DATA --workdir=runs/growth-mini
+
+Every head starts from the weights that come with the family, and has a training
+of its own, with its own schedule of the learning rate. All of them read the
+responses in one order, so that each head reads what the shorter ones read, and
+as much again. The rows show teacher-forced acceptance on responses that a head
+has not read yet; configs/benchmark/growth.py measures it in the decode loop.
+"""
+
+from configs.train.heads import losses
+from specjax import registry
+
+_STEPS = {'smollm2': (125, 250, 500), 'mini': (300, 1200, 4800)}
+_ROW_LENGTH = 512
+# The names of the heads, by the steps of their training.
+NAMES = {
+  steps: f'eagle_{steps}' for lengths in _STEPS.values() for steps in lengths
+}
+
+VARIANTS = losses.VARIANTS
+
+
+def tokens(family):
+  """Returns training tokens by head, one row per step, prompts included."""
+  lengths = registry.lookup(_STEPS, 'family', family)
+  return {NAMES[steps]: steps * _ROW_LENGTH for steps in lengths}
+
+
+def get_config(family='smollm2'):
+  """Returns the config for 'smollm2' or 'mini'."""
+  config = losses.get_config(family)
+  recipe = config.heads.kl
+  config.heads = {
+    NAMES[steps]: {**recipe, 'training': {'steps': steps}}
+    for steps in _STEPS[family]
+  }
+  config.row_length = _ROW_LENGTH
+  config.training.batch_size = 1
+  return config
