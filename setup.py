@@ -21,7 +21,7 @@ VERSION = re.search(r"^__version__ = '(.+)'$", INIT, re.MULTILINE)[1]
 setuptools.setup(
   name='specjax',
   version=VERSION,
-  description='Speculative decoding in JAX and Flax, where all of it composes.',
+  description='A modular JAX/Flax library for speculative decoding.',
   long_description=pathlib.Path('README.md').read_text(encoding='utf-8'),
   long_description_content_type='text/markdown',
   license='Apache-2.0',

@@ -73,6 +73,7 @@ def _answer(
 ) -> dict[str, Any]:
   """Prints an answer while it is decoded; returns its row."""
   calls: list[tuple[int, float]] = []  # Tokens of each, and when it ended.
+  num_messages = len(conversation.messages)
   try:
     for chunk in conversation.say(text, max_new_tokens):
       for piece, origin in chunk.pieces:
@@ -81,9 +82,11 @@ def _answer(
         calls.append((chunk.num_tokens, time.perf_counter()))
   except KeyboardInterrupt:
     print(' ...', end='')
+  # There is no message if the prefill was interrupted.
+  *_, answer = ['', *conversation.messages[num_messages + 1 :]]
   row = {
     'turn': text,
-    'answer': conversation.messages[-1]['content'],
+    'answer': answer and answer['content'],
     **rates(calls),
   }
   print(f'\n[{_describe(row)}]')

@@ -396,14 +396,14 @@ def _growth(in_loop: pd.DataFrame, training: pd.DataFrame) -> figure_lib.Figure:
   """Draws the acceptance of the first draft token by training tokens.
 
   The teacher-forced acceptance of a head is that of the last quarter of its
-  training, on responses that it had not read yet.
+  only epoch, on responses that it had not read yet.
   """
   in_loop = in_loop.assign(
     read=in_loop['training_tokens'] / 1000,
     place='decode loop, temperature '
     + in_loop['sampling.temperature'].map('{:g}'.format),
   )
-  windows = training[training['part'] == 'growth']
+  windows = training[(training['part'] == 'growth') & (training['epoch'] == 1)]
   read = windows.groupby('model')['tokens'].transform('max')
   windows = windows[windows['tokens'] > 0.75 * read].assign(read=read / 1000)
   forced = windows.groupby('read', as_index=False)['acceptance_1'].mean()

@@ -92,7 +92,7 @@ def _acceptance(
   """Returns acceptance rates by position in the draft, and their errors."""
   rates, errors = metrics.acceptance(
     [record['accepted'] for record in records],
-    [record['drafted'] for record in records],
+    [record['tested'] for record in records],
   )
   is_reached = ~np.isnan(rates)
   return rates[is_reached].tolist(), errors[is_reached].tolist()

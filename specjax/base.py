@@ -703,6 +703,11 @@ class Drafter:
     return False
 
   @functools.cached_property
+  def has_stop_rule(self) -> bool:
+    """Whether a stop rule ends drafts, which `estimate` does not apply."""
+    return False
+
+  @functools.cached_property
   def tree_sizes(self) -> tuple[int, ...]:
     """Numbers of first nodes that hold all valid ones in many rounds.
 

@@ -145,22 +145,21 @@ def acceptance_by_position(
   """
   return acceptance(
     [result.accepted for result in results],
-    [result.drafted for result in results],
+    [result.tested for result in results],
   )
 
 
 def acceptance(
-  accepted: npt.ArrayLike, drafted: npt.ArrayLike
+  accepted: npt.ArrayLike, tested: npt.ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the result of `acceptance_by_position`, from counts.
 
   Args:
     accepted: `[n, D]` accepted tokens at each depth, for independent items.
-    drafted: `[n, D]` rounds whose tree reached each depth.
+    tested: `[n, D]` rounds whose tree reached each depth, and that accepted all
+      tokens above it.
   """
-  accepted, drafted = np.asarray(accepted, float), np.asarray(drafted, float)
-  parents = np.concatenate([drafted[:, :1], accepted[:, :-1]], axis=1)
-  tested = np.minimum(drafted, parents)
+  accepted, tested = np.asarray(accepted, float), np.asarray(tested, float)
   rates = np.array(
     [ratio(*columns) for columns in zip(accepted.T, tested.T)]
   ).reshape(-1, 2)

@@ -248,7 +248,7 @@ def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
 class Pair:
   """Two models in a family, with their texts and whole-text probabilities."""
 
-  def __init__(self, target, draft, end=-1):
+  def __init__(self, target, draft, end=None):
     self.models = [
       families.Model(None, *model_and_params)
       for model_and_params in (target, draft)
@@ -257,7 +257,8 @@ class Pair:
 
   def family(self):
     target, draft = self.models
-    tokenizer = types.SimpleNamespace(stop_tokens=(self.end,))
+    stop_tokens = () if self.end is None else (self.end,)
+    tokenizer = types.SimpleNamespace(stop_tokens=stop_tokens)
     return families.Family(tokenizer, target, {'draft': draft}, [])
 
   def compiled_method(self, entry, temperature=0.0):
@@ -293,7 +294,7 @@ def whole_text(model, params, tokens):
 
 
 @functools.cache
-def pair(kind, end=-1):
+def pair(kind, end=None):
   if kind == 'markov':
     return Pair(*goals_test.markov_models(), end)
   model, _ = toys.transformer(0, num_layers=1)

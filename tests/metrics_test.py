@@ -9,14 +9,16 @@ from specjax import metrics
 from specjax import models
 
 
-def _result(num_tokens, rounds, accepted, drafted=None):
+def _result(num_tokens, rounds, accepted, tested=None):
+  tested = [rounds, *accepted[:-1]] if tested is None else tested
   return decoding.Result(
     tokens=[0] * num_tokens,
     rounds=rounds,
     draft_calls=0,
     num_catch_up_tokens=0,
     accepted=np.array(accepted),
-    drafted=np.array([rounds] * len(accepted) if drafted is None else drafted),
+    drafted=np.array([rounds] * len(accepted)),
+    tested=np.array(tested[: len(accepted)]),
     pulls=np.array([rounds]),
   )
 
@@ -37,6 +39,9 @@ def test_acceptance_is_counted_where_it_was_reached():
   # 3 of 4 and 1 of 4; then 2 of 3 and 1 of 1; then none of 2 and of 1.
   expected = [np.hypot(1, 1) / 8, np.hypot(0.25, 0.25) / 4, 0, np.nan]
   np.testing.assert_allclose(errors, expected)
+  # Of three rounds that accepted their first token, one had drafted no more.
+  shares, _ = metrics.acceptance_by_position([_result(8, 4, [3, 1], [4, 2])])
+  np.testing.assert_allclose(shares, [0.75, 0.5])
 
 
 def test_ratio_is_of_sums_with_the_error_of_independent_items():

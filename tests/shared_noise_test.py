@@ -185,6 +185,13 @@ def test_what_would_make_texts_differ_is_refused(options, arm_options, words):
     decoder((arm, params), **options)
 
 
+def test_a_warm_start_with_shared_noise_is_refused():
+  bandit = specjax.BANDITS['ucb1'](1)
+  message = 'warm_start must be 0 with shared noise, .* got 3'
+  with pytest.raises(ValueError, match=message):
+    decoder(drafting(trees.chain(2)), bandit=bandit, warm_start=3)
+
+
 def drafting(topology, draft=arms.DRAFT, how=SHARED, verifier='greedy'):
   """Returns an arm that drafts a tree with a model."""
   model, params = draft

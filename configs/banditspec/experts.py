@@ -1,4 +1,4 @@
-r"""Seven specialized drafters, and bandits with full information: HedgeSpec.
+r"""Specialized drafters, and bandits with full feedback: HedgeSpec.
 
 python -m experiments.main --config=configs/banditspec/experts.py \
     --config.data_dir=DATA --workdir=runs/experts

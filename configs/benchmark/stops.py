@@ -52,7 +52,7 @@ def get_config(which='greedy'):
   config.prompts.eval.domains = smollm2.DOMAINS
   config.prompts_per_domain = num_prompts
   config.methods = arms
-  hidden = {'sampling.temperature', 'prompts'}
+  hidden = {'sampling.temperature', 'prompts', 'acceptance_by_depth'}
   if temperature:
     hidden.add('same_outputs')  # Sampled texts of different methods differ.
   config.columns = tuple(name for name in config.columns if name not in hidden)

@@ -62,7 +62,7 @@ def assign(
   records: list[runner.Record] = []
   for i, arm in enumerate(selected):
     record = dict(arms[arm].records[i])
-    for name in ('accepted', 'drafted'):  # Padded to the deepest arm.
+    for name in ('accepted', 'drafted', 'tested'):  # Padded to the deepest arm.
       record[name] = record[name] + [0] * (depth - len(record[name]))
     pulls = [0] * len(arms)
     pulls[arm] = record['rounds']

@@ -368,21 +368,20 @@ def _first_acceptance(
 
 
 def rejection_rate(records: Sequence[runner.Record]) -> float | None:
-  """Returns the share of draft tokens that were reached but rejected."""
-  accepted, drafted = (
+  """Returns the share of rejected tokens among those that were tested."""
+  accepted, tested = (
     np.sum([record[name] for record in records], axis=0)
-    for name in ('accepted', 'drafted')
+    for name in ('accepted', 'tested')
   )
-  if not drafted.size or not drafted[0]:
+  if not tested.size or not tested[0]:
     return None
-  reached = np.minimum(drafted, np.append(np.inf, accepted[:-1]))
-  return float(1 - accepted.sum() / reached.sum())
+  return float(1 - accepted.sum() / tested.sum())
 
 
 def acceptance_by_depth(records: Sequence[runner.Record]) -> str:
-  """Returns the share of reached draft tokens that were kept, per depth."""
+  """Returns the share of tested draft tokens that were kept, per depth."""
   counts = (
-    [record[name] for record in records] for name in ('accepted', 'drafted')
+    [record[name] for record in records] for name in ('accepted', 'tested')
   )
   kept, _ = metrics.acceptance(*counts)
   return ' '.join(f'{share:.2f}' for share in kept[np.isfinite(kept)])

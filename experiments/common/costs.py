@@ -90,7 +90,7 @@ def table(
   }
 
   def compute(unit):
-    if source and (rows := read(source, method, config.batch_size)):
+    if source and (rows := read(source, method, config)):
       return {'rows': rows}
     return {
       'rows': _measure(config, family, method, prompts, *numbers.values())
@@ -100,11 +100,12 @@ def table(
   return outcome['rows']
 
 
-def read(path: str, method: methods_lib.Method, batch_size: int) -> list[Row]:
+def read(path: str, method: methods_lib.Method, config: Any) -> list[Row]:
   """Reads the rows of a cost table; none if it is from another device.
 
   Raises:
-    ValueError: the table lacks an arm at this batch size and temperature.
+    ValueError: the table lacks an arm, or has it only for another family, batch
+      size, temperature or `max_length`.
   """
   content = results.read(path)
   device = measure.device()
@@ -114,17 +115,29 @@ def read(path: str, method: methods_lib.Method, batch_size: int) -> list[Row]:
       f'{device}: costs are measured now.'
     )
     return []
-  columns = 'arm', 'batch_size', 'temperature'
-  rows = {tuple(row[name] for name in columns): row for row in content['rows']}
-  temperature = method.sampling.temperature
-  keys = [(str(arm), batch_size, temperature) for arm in method.arms]
+  setting = _setting(config, method)
+  columns = 'arm', *setting
+  rows = {
+    tuple(row.get(name) for name in columns): row for row in content['rows']
+  }
+  keys = [(str(arm), *setting.values()) for arm in method.arms]
   missing = ', '.join(key[0] for key in keys if key not in rows)
   if missing:
+    text = ', '.join(f'{name} {value!r}' for name, value in setting.items())
     raise ValueError(
-      f'The cost table {path!r} has no rows for {missing} at batch size '
-      f'{batch_size} and temperature {temperature}.'
+      f'The cost table {path!r} has no rows for {missing} with {text}.'
     )
   return [rows[key] for key in keys]
+
+
+def _setting(config: Any, method: methods_lib.Method) -> dict[str, Any]:
+  """Returns what the costs of an arm depend on, besides the device."""
+  return {
+    'family': config.family,
+    'batch_size': config.batch_size,
+    'temperature': method.sampling.temperature,
+    'max_length': config.max_length,
+  }
 
 
 def batch(prompts: Prompts, size: int) -> list[Sequence[int]]:
@@ -156,8 +169,7 @@ def _measure(
   return [
     {
       'arm': str(arm),
-      'batch_size': costs.batch_size,
-      'temperature': method.sampling.temperature,
+      **_setting(config, method),
       'depth': costs.depths[i],
       'round_ms': 1e3 * costs.round_seconds[i],
       'catch_up_ms': 1e3 * costs.catch_up_seconds[i],

@@ -448,13 +448,14 @@ def counts(result: decoding.Result) -> Record:
     'num_catch_up_tokens': result.num_catch_up_tokens,
     'accepted': result.accepted.tolist(),
     'drafted': result.drafted.tolist(),
+    'tested': result.tested.tolist(),
     'pulls': result.pulls.tolist(),
   }
 
 
 def _add(record: Record, turn_record: Record) -> None:
   """Adds a later turn: counts are summed, and lists of rounds are extended."""
-  summed = 'accepted', 'drafted', 'pulls'
+  summed = 'accepted', 'drafted', 'tested', 'pulls'
   for name, value in turn_record.items():
     if name not in record:
       record[name] = value

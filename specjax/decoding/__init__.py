@@ -8,6 +8,7 @@ from specjax.decoding.drivers import throughput_learner
 from specjax.decoding.drivers import trace
 from specjax.decoding.results import Piece
 from specjax.decoding.results import Result
+from specjax.decoding.results import check_flags
 from specjax.decoding.results import pieces
 from specjax.decoding.round import Round
 from specjax.decoding.round import make_round
@@ -26,6 +27,7 @@ __all__ = [
   'Piece',
   'Result',
   'Round',
+  'check_flags',
   'decode',
   'make_round',
   'measure_costs',

@@ -112,6 +112,11 @@ def _check_full_feedback(i: int, arm: base.Arm) -> None:
       "feedback 'full' needs drafters that can estimate how likely their "
       f'drafts are accepted, got one that cannot (arm {i}).'
     )
+  if arm.drafter.has_stop_rule:
+    raise ValueError(
+      "feedback 'full' needs drafters without a stop rule, since estimates are "
+      f'those of whole drafts, got one with a stop rule (arm {i}).'
+    )
   if arm.goal is not None:
     raise ValueError(
       "feedback 'full' needs arms whose goal is the target, since text of "

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from collections.abc import Sized
 import dataclasses
 import functools
 import itertools
@@ -357,11 +358,27 @@ def request_queues(
     num_taken += num
   if not num_taken:
     raise ValueError('prompts must hold at least one prompt, got none.')
+  _check_no_more('max_new_tokens', max_new_tokens, num_taken)
+  _check_no_more('request_ids', request_ids, num_taken)
 
 
 def _iterator(values: Any, default: Iterable[Any]) -> Iterator[Any]:
   """Returns an iterator of some values, or of a default if there are none."""
-  return iter(values if isinstance(values, Iterable) else default)
+  return iter(values if _is_several(values) else default)
+
+
+def _is_several(values: Any) -> bool:
+  """Returns whether there is not just one number, nor an array without axes."""
+  is_array_of_one = getattr(values, 'shape', None) == ()
+  return isinstance(values, Iterable) and not is_array_of_one
+
+
+def _check_no_more(name: str, values: Any, num: int) -> None:
+  """Raises `ValueError` for a sequence with more values than prompts."""
+  if _is_several(values) and isinstance(values, Sized) and len(values) > num:
+    raise ValueError(
+      f'{name} must be one for each of {num} prompts, got {len(values)}.'
+    )
 
 
 class _Prompt(NamedTuple):

@@ -92,7 +92,7 @@ class Decoder:
     self._arms = tuple(arm for arm, _ in arms)
     self._params = _with_copies(target_params, arms)
     self._bandit = bandit or bandits.Fixed(len(arms))
-    self._stop_tokens = _padded_stop_tokens(stop_tokens)
+    self._stop_tokens = _padded_stop_tokens(stop_tokens, target.vocab_size)
     self.round_fn = round_lib.make_round(
       target,
       self._arms,
@@ -479,9 +479,17 @@ def _shared_slots(
   return tuple(indices[name] for name in names)
 
 
-def _padded_stop_tokens(tokens: Sequence[int]) -> np.ndarray:
+def _padded_stop_tokens(tokens: Sequence[int], vocab_size: int) -> np.ndarray:
   """Returns an array with room for more, so that programs are shared."""
-  tokens = list(tokens)
+  array = np.asarray(list(tokens) if isinstance(tokens, Iterable) else tokens)
+  is_valid = np.issubdtype(array.dtype, np.integer) or not array.size
+  if array.ndim != 1 or not is_valid:
+    raise ValueError(f'stop_tokens must be a list of integers, got {tokens!r}.')
+  if not ((0 <= array) & (array < vocab_size)).all():
+    raise ValueError(
+      f'stop_tokens must lie in [0, {vocab_size}), got {tokens!r}.'
+    )
+  tokens = array.tolist()
   size = max(_MAX_STOP_TOKENS, 1 << max(len(tokens) - 1, 0).bit_length())
   return np.array([*tokens, *[-1] * (size - len(tokens))], np.int32)
 

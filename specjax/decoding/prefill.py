@@ -83,7 +83,7 @@ def check_prompts(
   ids = np.arange(num_prompts)
   if request_ids is not None:
     ids = _check_integers('request_ids', list(request_ids), num_prompts)
-    checks.check_range('request_ids', request_ids, 0, _MAX_UINT32)
+    checks.check_range('request_ids', ids, 0, _MAX_UINT32)
   for i, (prompt, num) in enumerate(zip(checked, num_new), first_number):
     _check_source(f'prompts[{i}]', prompt, target.start_id)
     if len(prompt) + num > max_length:
@@ -482,6 +482,14 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
     (
       any(not drafter.can_estimate for drafter in round_fn.drafters),
       'drafters that cannot estimate how likely their drafts are accepted',
+    ),
+    (
+      any(drafter.has_stop_rule for drafter in round_fn.drafters),
+      'stop rules, since estimates are those of whole drafts',
+    ),
+    (
+      round_fn.sampling.shared_noise,
+      'shared noise, since estimates are those of independent draws',
     ),
   ):
     if is_wrong:

@@ -16,10 +16,11 @@ class Result(NamedTuple):
 
   tokens: list[int]  # emitted, a stop token included
   rounds: int  # target calls
-  draft_calls: int  # sequential drafter calls
+  draft_calls: int  # sequential drafter calls, if no draft ends early
   num_catch_up_tokens: int  # tokens read by drafters that lagged
   accepted: np.ndarray  # [D] accepted draft tokens of each depth
   drafted: np.ndarray  # [D] rounds whose tree reached each depth
+  tested: np.ndarray  # [D] those that accepted all tokens above it
   pulls: np.ndarray  # [A] rounds of each arm
 
 
@@ -64,6 +65,7 @@ def row_result(
     num_catch_up_tokens=int(counters.catch_up_tokens),
     accepted=counters.accepted,
     drafted=counters.drafted,
+    tested=counters.tested,
     pulls=counters.pulls,
   )
 

@@ -819,12 +819,14 @@ def learn(
   pulled = live & (np.arange(len(round_fn.drafters))[None] == info.arm[:, None])
   drafted = live & (level < info.depth[:, None])
   accepted = level < info.num_accepted[:, None]
+  tested = drafted & (level <= info.num_accepted[:, None])
   return state.replace(
     counters=state_lib.Counters(
       pulls=counters.pulls + pulled.astype(jnp.int32),
       catch_up_tokens=counters.catch_up_tokens + info.num_catch_up_tokens,
       accepted=counters.accepted + accepted.astype(jnp.int32),
       drafted=counters.drafted + drafted.astype(jnp.int32),
+      tested=counters.tested + tested.astype(jnp.int32),
     ),
     flags=jax.tree.map(jnp.logical_or, state.flags, info.flags),
   )

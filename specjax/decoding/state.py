@@ -25,6 +25,7 @@ class Counters(NamedTuple):
   catch_up_tokens: jax.Array  # [B] int32, tokens read by drafters that lagged
   accepted: jax.Array  # [B, D] int32, accepted draft tokens of each depth
   drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
+  tested: jax.Array  # [B, D] int32, those that accepted all tokens above it
 
 
 class History(NamedTuple):
@@ -204,6 +205,7 @@ def initial_sums(
       catch_up_tokens=jnp.zeros(batch_size, jnp.int32),
       accepted=jnp.zeros((batch_size, depth), jnp.int32),
       drafted=jnp.zeros((batch_size, depth), jnp.int32),
+      tested=jnp.zeros((batch_size, depth), jnp.int32),
     ),
     'flags': base.Flags(*[no_flags] * len(base.Flags._fields)),
   }

@@ -104,8 +104,17 @@ def measure_costs(
     progress: wraps the repeats, such as `tqdm.tqdm`.
 
   Raises:
-    ValueError: a number is out of range, or a prompt does not fit.
+    ValueError: a number is out of range, there is no prompt, or a prompt does
+      not fit.
   """
+  if not len(prompts):
+    raise ValueError('prompts must hold at least one prompt, got none.')
+  longest = max(map(len, prompts))
+  if longest >= decoder.max_length:
+    raise ValueError(
+      f'prompts must be shorter than max_length={decoder.max_length}, got one '
+      f'of {longest} tokens.'
+    )
   batch_size = len(prompts) if batch_size is None else batch_size
   checks.check_range('batch_size', batch_size, 1)
   checks.check_range('num_rounds', num_rounds, 1)
@@ -249,7 +258,7 @@ def _prepare_catch_up(
   )
   catch_up = jax.jit(drafter.catch_up)
   _, num_read = catch_up(*args)
-  return lambda: lambda: catch_up(*args), max(int(num_read.max()), 1)
+  return lambda: lambda: catch_up(*args), int(num_read.max())
 
 
 def _prepare_prefills(

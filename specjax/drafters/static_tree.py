@@ -48,6 +48,11 @@ class StaticTreeDrafter(lag.LaggingDrafter):
   @functools.cached_property
   def may_stop_early(self) -> bool:
     """True with a stop rule."""
+    return self.has_stop_rule
+
+  @functools.cached_property
+  def has_stop_rule(self) -> bool:
+    """Whether `stop` is given."""
     return self.stop is not None
 
   @functools.cached_property

@@ -48,6 +48,10 @@ class DrafterWrapper(base.Drafter):
     return self.drafter.may_stop_early
 
   @functools.cached_property
+  def has_stop_rule(self) -> bool:
+    return self.drafter.has_stop_rule
+
+  @functools.cached_property
   def tree_sizes(self) -> tuple[int, ...]:
     return self.drafter.tree_sizes
 

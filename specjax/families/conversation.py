@@ -68,14 +68,21 @@ class Conversation:
       max_new_tokens: maximum number of tokens in the answer.
 
     Raises:
+      FloatingPointError: target, drafter or goal gave NaN or infinity.
       ValueError: the text is empty, or the conversation has become too long
-        for the decoder; the conversation is then unchanged.
+        for the decoder; the conversation is then unchanged. Or a tree, an arm
+        index or a reward was out of range.
     """
     if not text:
       raise ValueError('text must not be empty.')
     turn = {'role': 'user', 'content': text}
     prompt = self._tokenizer.render([*self.messages, turn])
-    self._state = start = self._begin(prompt, max_new_tokens)
+    try:
+      self._state = start = self._begin(prompt, max_new_tokens)
+    except KeyboardInterrupt:
+      # Interrupted work may have consumed the buffers of the state.
+      self._state = None
+      raise
     self.messages.append(turn)
     answer = _Answer(self._tokenizer)
     try:
@@ -83,18 +90,22 @@ class Conversation:
         self._decoder.round_fn, self._decoder.params, start
       )
       for self._state, info in rounds:
+        decoding.check_flags(self._state)
         pieces = decoding.pieces(info)
         self._tokens += [piece.token for piece in pieces]
         yield answer.add(pieces)
       yield answer.end()
-    except KeyboardInterrupt:
-      # An interrupted round may have consumed the buffers of the state.
+    except (KeyboardInterrupt, FloatingPointError, ValueError):
       self._state = None
       raise
     finally:
       message = {'role': 'assistant', 'content': answer.text}
       self.messages.append(message)
       self._text = prompt + answer.text + answer.ended_by
+      if answer.end().pieces:
+        # The iterator was closed within a character, whose first tokens the
+        # state has read.
+        self._state = None
 
   def _begin(self, prompt: str, max_new_tokens: int) -> decoding.DecodeState:
     """Returns a state that has read the prompt.

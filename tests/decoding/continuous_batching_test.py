@@ -38,7 +38,7 @@ def check_alone(decoder, results, prompts=PROMPTS, news=NEWS, seed=3):
     (single_result,) = decoder.decode([prompt], new, seed=seed, request_ids=[i])
     assert result.tokens == single_result.tokens
     assert result.rounds == single_result.rounds
-    for name in ('accepted', 'drafted', 'pulls'):
+    for name in ('accepted', 'drafted', 'tested', 'pulls'):
       np.testing.assert_array_equal(
         getattr(result, name), getattr(single_result, name)
       )
@@ -296,6 +296,11 @@ def test_what_is_wrong_in_a_later_queue_names_the_prompt():
     list(results)
   with pytest.raises(ValueError, match='max_new_tokens must be one for each'):
     list(markov().decode_many([[1]] * 3, [1, 2], **options))
+  for arguments in ({'max_new_tokens': [1] * 4}, {'request_ids': range(4)}):
+    arguments = {'max_new_tokens': 1} | options | arguments
+    with pytest.raises(ValueError, match='one for each of 3 prompts, got 4'):
+      list(markov().decode_many([[1]] * 3, **arguments))
+  assert len(list(markov().decode_many([[1]] * 3, np.array(2), **options))) == 3
 
 
 def test_a_state_of_a_bandit_of_rows_is_refused():

@@ -464,3 +464,25 @@ def test_bad_requests_are_refused():
   message = 'warm_start must be 0 with drafters that cannot estimate .* got 3'
   with pytest.raises(ValueError, match=message):
     arms.decoder(arm, bandit='ucb1', warm_start=3)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'warm_start': 3}, 'warm_start must be 0 with stop rules'),
+    (
+      {'feedback': 'full'},
+      "feedback 'full' needs drafters without a stop rule",
+    ),
+  ],
+)
+def test_estimates_with_a_stop_rule_are_refused(options, message):
+  """Also inside of a wrapper."""
+  model, params = arms.DRAFT
+  drafter = drafters.Autoregressive(
+    model, trees.chain(2), stop=drafters.Unsure(0.5)
+  )
+  for candidate in (drafter, drafters.Windowed(drafter)):
+    arm = arms.arm(candidate, params, 'maximal')
+    with pytest.raises(ValueError, match=message):
+      arms.decoder(arm, bandit='ucb1', **options)

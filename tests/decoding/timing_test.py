@@ -166,5 +166,13 @@ def test_numbers_out_of_range_are_refused(options, message):
 
 
 def test_without_prompts_nothing_is_measured():
-  with pytest.raises(ValueError, match='batch_size must be >= 1, got 0'):
-    specjax.measure_costs(arms.decoder(arms.none()), [])
+  with pytest.raises(ValueError, match='prompts must hold at least one'):
+    specjax.measure_costs(arms.decoder(arms.none()), [], batch_size=2)
+
+
+def test_a_prompt_that_fills_the_decoder_is_refused():
+  decoder = arms.decoder(arms.none(), max_length=8)
+  with pytest.raises(
+    ValueError, match='shorter than max_length=8, got one of 8'
+  ):
+    specjax.measure_costs(decoder, [[1], [1] * 8])

@@ -136,7 +136,7 @@ def test_of_equal_arms_the_oracle_takes_the_first():
       [
         {
           **{'rounds': r, 'emitted': e, 'seconds': r * r},
-          **{'accepted': depths, 'drafted': depths},
+          **{'accepted': depths, 'drafted': depths, 'tested': depths},
         }
         for r, e in zip(rounds, emitted)
       ],
@@ -185,7 +185,7 @@ def test_sessions_fit_with_what_each_turn_emits(family):
 def _lengths_run(tmp_path_factory, family):
   """Returns config, workdir and rows of three batches with three methods."""
   folder = tmp_path_factory.mktemp('lengths')
-  costs = toy.write_costs(folder / 'costs', {'none': 0, 'small:2': 2})
+  costs = toy.write_costs(folder / 'costs', family, {'none': 0, 'small:2': 2})
   config = _config('lengths', family, _LENGTHS | {'costs': costs})
   return config, folder / 'run', toy.run(config, folder / 'run')
 
@@ -262,7 +262,7 @@ def test_lengths_go_on_where_they_stopped(keep, tmp_path, lengths_run):
 def test_batches_are_drawn_at_random(family, tmp_path, monkeypatch):
   """Draws the same prompts for any number of batches; jobs have no number."""
   decoded = toy.simulate(monkeypatch, _batch_record)
-  costs = toy.write_costs(tmp_path / 'costs', {'none': 0, 'small:2': 2})
+  costs = toy.write_costs(tmp_path / 'costs', family, {'none': 0, 'small:2': 2})
   samples = []
   for num in (2, 5):
     changes = {'num_batches': num, 'costs': costs}

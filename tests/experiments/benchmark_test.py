@@ -99,8 +99,9 @@ def _bandit(family, source, arms, **changes):
   return _config('costs', family, _COSTS | fields)
 
 
-def _write(workdir, arms, **changes):
-  return toy.write_costs(workdir, arms, **{'batch_size': 4} | changes)
+def _write(workdir, family, arms, **changes):
+  changes = {'batch_size': 4, 'max_length': 32} | changes
+  return toy.write_costs(workdir, family, arms, **changes)
 
 
 def _reward(config, workdir):
@@ -117,7 +118,7 @@ def _reward(config, workdir):
 
 def test_rewards_of_a_table(tmp_path, family):
   """Compares rewards computed by hand, with the arms in another order."""
-  source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
+  source = _write(tmp_path / 'table', family, {'none': 0, 'small:3': 3})
   config = _bandit(family, source, ('small:3', 'none'))
   info = base.RoundInfo(
     arm=jnp.array([0, 0, 1]),
@@ -136,14 +137,14 @@ def test_rewards_of_a_table(tmp_path, family):
   rewards = _reward(config, tmp_path / 'run')(info)
   np.testing.assert_allclose(rewards, [1, 0.5, 1], rtol=1e-6)
   # A resumed run keeps the table that it began with.
-  _write(tmp_path / 'table', {'none': 3, 'small:3': 0})
+  _write(tmp_path / 'table', family, {'none': 3, 'small:3': 0})
   rewards = _reward(config, tmp_path / 'run')(info)
   np.testing.assert_allclose(rewards, [1, 0.5, 1], rtol=1e-6)
 
 
 def test_prompts_are_read_for_every_answer(tmp_path, family):
   """Spreads 3 s of prefill for each of 4 rows over 6 tokens: 2 s per token."""
-  source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
+  source = _write(tmp_path / 'table', family, {'none': 0, 'small:3': 3})
   config = _bandit(family, source, ('small:3', 'none'))
   setup, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
   for answer, prefill_costs in ((6.0, [2.0, 2.0]), (None, None)):
@@ -178,7 +179,7 @@ def test_reading_is_shared_out_among_plain_answers(
 def test_bandits_over_the_same_arms_share_a_table(tmp_path, family):
   """Reads the table once, and not for a bandit whose reward is tokens."""
   arms = {'none': 0, 'small:3': 3}
-  source = _write(tmp_path / 'table', arms)
+  source = _write(tmp_path / 'table', family, arms)
   config = _bandit(family, source, tuple(arms))
   config.bandits = ('ucb1', 'ucb_spec', {'bandit': 'ucb1', 'reward': 'emitted'})
   setup, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
@@ -206,9 +207,11 @@ def test_rewards_with_options_of_their_own(tmp_path, family):
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'arm': 'none'}, 'no rows for small:3 at batch size 4 and temp'),
-    ({'batch_size': 2}, 'no rows for none, small:3 at batch size 4'),
-    ({'temperature': 1.0}, 'and temperature 0.0'),
+    ({'arm': 'none'}, 'no rows for small:3 with family'),
+    ({'batch_size': 2}, 'no rows for none, small:3 with .* batch_size 4'),
+    ({'temperature': 1.0}, 'temperature 0.0'),
+    ({'family': 'mini'}, "with family '/"),
+    ({'max_length': 64}, 'max_length 32'),
   ],
 )
 def test_a_table_that_does_not_fit_is_refused(
@@ -216,20 +219,21 @@ def test_a_table_that_does_not_fit_is_refused(
 ):
   """Before anything is decoded."""
   arms = {'none': 0, 'small:3': 3}
-  source = _write(tmp_path / 'table', arms, **changes)
+  source = _write(tmp_path / 'table', family, arms, **changes)
   config = _bandit(family, source, tuple(arms))
   with pytest.raises(ValueError, match=message):
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run' / log.FILE).exists()
   with pytest.raises(ValueError, match='There are no results in'):
-    costs.read(str(tmp_path), compare.prepare(config).methods[-1], 4)
+    costs.read(str(tmp_path), compare.prepare(config).methods[-1], config)
 
 
 def test_a_table_of_another_device_is_not_used(tmp_path, family, capsys):
   arms = {'none': 0, 'small:3': 3}
-  source = _write(tmp_path / 'table', arms, device='an abacus')
+  source = _write(tmp_path / 'table', family, arms, device='an abacus')
   config = _bandit(family, source, tuple(arms))
-  assert costs.read(source, compare.prepare(config).methods[-1], 4) == []
+  method = compare.prepare(config).methods[-1]
+  assert costs.read(source, method, config) == []
   assert 'was measured on an abacus, not on' in capsys.readouterr().out
 
 

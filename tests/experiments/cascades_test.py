@@ -162,6 +162,7 @@ def _answer_record(method, job):
     'deferred': float(method.label in ('target', 'lossless')) * len(tokens),
     'accepted': [] if method.arms[0].tree is None else [1, 0],
     'drafted': [] if method.arms[0].tree is None else [1, 1],
+    'tested': [] if method.arms[0].tree is None else [1, 1],
     'seconds': 0.5 + 0.5 * calls,
     'prefill': 0.1,
     'differ': 0,
@@ -611,12 +612,11 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
   assert row['quality'] == pytest.approx(quality)
   calls = 1 / metrics.block_efficiency(outputs)[0]
   assert row['target_calls'] == pytest.approx(calls)
-  accepted, drafted = (
+  accepted, tested = (
     np.sum([getattr(output, name) for output in outputs], axis=0)
-    for name in ('accepted', 'drafted')
+    for name in ('accepted', 'tested')
   )
-  reached = np.minimum(drafted, [np.inf, *accepted[:-1]])
-  rejection_rate = 1 - accepted.sum() / reached.sum()
+  rejection_rate = 1 - accepted.sum() / tested.sum()
   assert row['rejection_rate'] == pytest.approx(rejection_rate)
 
 

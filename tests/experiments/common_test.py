@@ -822,11 +822,11 @@ def test_rows_show_sums_over_records():
   records = [
     {
       **{'job': 0, 'emitted': 6, 'rounds': 2, 'num_catch_up_tokens': 1},
-      **{'accepted': [2, 1], 'drafted': [2, 2], 'pulls': [2]},
+      **{'accepted': [2, 1], 'drafted': [2, 2], 'tested': [2, 2], 'pulls': [2]},
     },
     {
       **{'job': 1, 'emitted': 2, 'rounds': 2, 'num_catch_up_tokens': 0},
-      **{'accepted': [0, 0], 'drafted': [2, 2], 'pulls': [2]},
+      **{'accepted': [0, 0], 'drafted': [2, 2], 'tested': [2, 0], 'pulls': [2]},
     },
   ]
   row = compare.summary(records)
@@ -843,10 +843,10 @@ def test_rows_show_sums_over_records():
   assert row['rejection_rate'] == 0.5
   # A first draft is kept in two of four rounds, so a second one in a quarter.
   assert row['predicted_efficiency'] == 1 + 0.5 + 0.25
-  plain_record = {'accepted': [], 'drafted': [], 'rounds': 3}
+  plain_record = {'accepted': [], 'drafted': [], 'tested': [], 'rounds': 3}
   assert compare.rejection_rate([plain_record]) is None
   # Three rounds kept the first draft, but only one of them had a second draft.
-  stopped_record = {'accepted': [3, 1], 'drafted': [4, 1]}
+  stopped_record = {'accepted': [3, 1], 'tested': [4, 1]}
   assert compare.rejection_rate([stopped_record]) == pytest.approx(1 / 5)
   assert compare.predicted_efficiency([plain_record]) is None
   # The second drafts of the second record were never reached.

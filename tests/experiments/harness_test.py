@@ -256,12 +256,11 @@ def test_scores_are_next_to_rejections(family, task_folder, tmp_path):
   assert [row['score_error'] for row in rows] == [0.5, 0.5, 0.0]
   assert rows[0]['rejection_rate'] is None and rows[2]['rejection_rate'] == 0
   outcome = toy.units(tmp_path)[1]['outcome']
-  accepted, drafted = (
+  accepted, tested = (
     np.sum([record[name] for record in outcome['records']], axis=0)
-    for name in ('accepted', 'drafted')
+    for name in ('accepted', 'tested')
   )
-  reached = [drafted[0], *np.minimum(drafted[1:], accepted[:-1])]
-  rate = 1 - accepted.sum() / np.sum(reached)
+  rate = 1 - accepted.sum() / tested.sum()
   assert rows[1]['rejection_rate'] == pytest.approx(rate)
   assert rate > 0
 

@@ -500,6 +500,7 @@ def _draft_record(method, _):
   clocks |= {'reference_seconds': 12.0, 'reference_prefill': 0.1}
   counts = {'rounds': 4, 'accepted': accepted[:length]}
   counts |= {'drafted': [4] * length, 'reference_emitted': 12}
+  counts['tested'] = [4, *accepted][:length]
   return clocks | counts
 
 
@@ -510,7 +511,7 @@ def test_speeds_of_drafts_are_predicted_from_one_length(
   toy.simulate(monkeypatch, _draft_record)
   depths = {'none': 0, 'small:1x1': 1, 'small:1x3': 3}
   depths |= {'small:2x1': 1, 'small:2x3': 3}
-  costs = toy.write_costs(tmp_path / 'costs', depths)
+  costs = toy.write_costs(tmp_path / 'costs', family, depths)
   config = _load('practice', _PRACTICE | {'costs': costs}, family)
   *drafts, choice = toy.run(config, tmp_path / 'run')
   shapes = [(row['drafts'], row['length']) for row in drafts]

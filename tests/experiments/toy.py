@@ -119,7 +119,7 @@ def record(**fields):
   """Returns a record like the runner's, with 12 tokens in 12 plain rounds."""
   defaults = {'emitted': 12, 'rounds': 12, 'draft_calls': 0}
   defaults |= {'num_catch_up_tokens': 0, 'accepted': [], 'drafted': []}
-  return defaults | {'pulls': [12]} | fields
+  return defaults | {'tested': [], 'pulls': [12]} | fields
 
 
 def simulate(monkeypatch, fields):
@@ -153,16 +153,18 @@ def simulate(monkeypatch, fields):
   return decoded
 
 
-def write_costs(workdir, arms, device=None, **changes):
+def write_costs(workdir, family, arms, device=None, **changes):
   """Writes a cost table, as a run of `benchmark.costs` leaves it.
 
   Args:
     workdir: where to; its path is returned.
+    family: the folder of the family.
     arms: depths by arm: a round takes a second more than the depth.
     device: on which it was measured; by default, this one.
     **changes: of all rows.
   """
-  row = {'batch_size': 2, 'temperature': 0.0}
+  row = {'family': str(family), 'batch_size': SIZES['batch_size']}
+  row |= {'temperature': 0.0, 'max_length': SIZES['max_length']}
   row |= {'catch_up_ms': 500.0, 'prompt_ms': 3000.0}
   rows = [
     {'arm': arm, **row, 'depth': n, 'round_ms': 1e3 * (1 + n), **changes}

@@ -11,6 +11,7 @@ from tokenizers import pre_tokenizers
 import specjax
 from specjax import decoding
 from specjax import families
+from specjax import models as models_lib
 from specjax import sampling as sampling_lib
 from specjax.data import chat
 from specjax.data import prompt_format
@@ -174,6 +175,36 @@ def test_an_interrupted_conversation_is_read_again(decoder, monkeypatch):
   assert conversation.messages[-1]['content'] == ''
   answer, _ = _say(conversation, 'Who?')
   assert answer == _answer_to(decoder, tokenizer, conversation.messages[:-1])
+
+
+def test_an_interrupted_prefill_leaves_no_message(decoder, monkeypatch):
+  tokenizer = toys.chat_tokenizer()
+  conversation = families.Conversation(tokenizer, decoder)
+
+  def broken(*args, **options):
+    raise KeyboardInterrupt
+
+  for name in ('init', 'append'):
+    messages = list(conversation.messages)
+    with monkeypatch.context() as patch:
+      patch.setattr(decoder, name, broken)
+      with pytest.raises(KeyboardInterrupt):
+        _say(conversation, 'Hello!')
+    assert conversation.messages == messages
+    answer, _ = _say(conversation, 'Who?')
+    assert answer == _answer_to(decoder, tokenizer, conversation.messages[:-1])
+
+
+def test_a_conversation_with_nan_raises():
+  tokenizer = toys.chat_tokenizer()
+  target = models_lib.Markov(tokenizer.vocab_size)
+  table = np.full((tokenizer.vocab_size,) * 2, np.nan, np.float32)
+  decoder = decoding.speculative(
+    target, table, None, None, stop_tokens=tokenizer.stop_tokens, max_length=64
+  )
+  conversation = families.Conversation(tokenizer, decoder)
+  with pytest.raises(FloatingPointError, match='NaN'):
+    _say(conversation, 'Hello!')
 
 
 def test_a_prompt_that_changes_past_turns_is_read_from_the_start(decoder):

@@ -13,15 +13,16 @@ python -m experiments.main --config=configs/train/heads/growth.py:mini \
 
 Every head starts from the weights that come with the family, and has a training
 of its own, with its own schedule of the learning rate. All of them read the
-responses in one order, so that each head reads what the shorter ones read, and
-as much again. The rows show teacher-forced acceptance on responses that a head
-has not read yet; configs/benchmark/growth.py measures it in the decode loop.
+responses in one order, so that a head with more steps reads what the others
+read, and more. The rows show teacher-forced acceptance on responses that a head
+has not read yet; configs/benchmark/growth.py measures acceptance in the decode
+loop.
 """
 
 from configs.train.heads import losses
 from specjax import registry
 
-_STEPS = {'smollm2': (125, 250, 500), 'mini': (300, 1200, 4800)}
+_STEPS = {'smollm2': (125, 250, 500), 'mini': (125, 500, 2000)}
 _ROW_LENGTH = 512
 # The names of the heads, by the steps of their training.
 NAMES = {
