@@ -400,7 +400,7 @@ def _growth(in_loop: pd.DataFrame, training: pd.DataFrame) -> figure_lib.Figure:
   """
   in_loop = in_loop.assign(
     read=in_loop['training_tokens'] / 1000,
-    place='decode loop, temperature '
+    place='in the loop, temperature '
     + in_loop['sampling.temperature'].map('{:g}'.format),
   )
   windows = training[(training['part'] == 'growth') & (training['epoch'] == 1)]
@@ -410,11 +410,13 @@ def _growth(in_loop: pd.DataFrame, training: pd.DataFrame) -> figure_lib.Figure:
   forced = forced.rename(columns={'acceptance_1': 'first_acceptance'})
   rows = pd.concat([forced.assign(place='teacher-forced'), in_loop])
   places = list(rows['place'].unique())
-  return _lines(
+  figure = _lines(
     *(rows, 'read', 'first_acceptance', 'place', dict(zip(places, places))),
     xlabel='training tokens, thousands',
     ylabel='acceptance of the first draft token',
   )
+  figure.axes[0].xaxis.set_major_locator(plt.MaxNLocator(5))
+  return figure
 
 
 def _quickstart(label: str) -> Callable[[pd.DataFrame], figure_lib.Figure]:
@@ -439,7 +441,9 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'theory_temperatures': (_temperatures, 'theory/draft_temperature'),
   'theory_predictions': (_predictions,),
   'benchmark_batching': (_batching, 'benchmark/refill-smollm2'),
-  'train_growth': (_growth, 'benchmark/growth', 'train/heads/growth'),
+  'train_growth': (
+    *(_growth, 'benchmark/growth-mini', 'train/heads/growth-mini'),
+  ),
   'quickstart_text': (_quickstart('text'), 'quickstart'),
   'quickstart_acceptance': (_quickstart('acceptance'), 'quickstart'),
   'quickstart-smollm2_text': (_quickstart('text'), 'quickstart-smollm2'),

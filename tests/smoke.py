@@ -29,7 +29,8 @@ _HEADS = {
   **dict.fromkeys(('code', 'math', 'qa'), 'eagle'),
   **dict.fromkeys(('summarization', 'translation', 'eagle'), 'eagle'),
   **{kind: kind for kind in ('eagle3', 'medusa', 'dflash')},
-  **dict.fromkeys((*losses.LOSSES, *growth.NAMES.values()), 'eagle'),
+  **dict.fromkeys(('start', *losses.LOSSES), 'eagle'),
+  **dict.fromkeys(growth.NAMES.values(), 'eagle'),
 }
 
 

@@ -5,7 +5,7 @@ python -m experiments.main --config=configs/benchmark/growth.py \
 python -m experiments.main --config=configs/benchmark/growth.py:mini \
     --config.data_dir=DATA --workdir=runs/growth_compared-mini
 
-The heads are those of configs/train/heads/growth.py; `eagle` is the head that
+The heads are those of configs/train/heads/growth.py; `start` is the head that
 all others start from. Chains of four tokens, on held-out prompts, at
 temperature 0 and 1.
 """
@@ -23,11 +23,10 @@ def get_config(family='smollm2'):
   config = losses.get_config(family)
   del config.paper
   tokens = growth.tokens(family)
-  config.drafters = {
-    name: f'{_FOLDERS[family]}/{name}.safetensors' for name in tokens
-  }
+  paths = {name: f'{_FOLDERS[family]}/{name}.safetensors' for name in tokens}
+  config.drafters = {'start': growth.STARTS[family], **paths}
   config.sources = tuple(
-    (path, 'configs/train/heads/growth.py') for path in config.drafters.values()
+    (path, 'configs/train/heads/growth.py') for path in paths.values()
   )
   config.methods = tuple(
     {
@@ -35,7 +34,7 @@ def get_config(family='smollm2'):
       'label': name,
       'columns': {'training_tokens': num},
     }
-    for name, num in {'eagle': 0, **tokens}.items()
+    for name, num in {'start': 0, **tokens}.items()
   )
   config.columns = (
     losses.TEMPERATURE,

@@ -5,18 +5,20 @@ python -m experiments.main --config=configs/train/responses.py:smollm2 \
 python -m experiments.main --config=configs/train/heads/growth.py \
     --config.data_dir=DATA --workdir=runs/growth
 
+python -m experiments.main --config=configs/train/heads/eagle.py:mini \
+    --config.data_dir=DATA --workdir=runs/mini_eagle
 python -m experiments.main --config=configs/train/responses.py \
     --config.num_responses.all=1000000 --config.temperatures='(0.0, 1.0)' \
     --config.num_parts=16 --config.data_dir=DATA --workdir=runs/responses
 python -m experiments.main --config=configs/train/heads/growth.py:mini \
     --config.data_dir=DATA --workdir=runs/growth-mini
 
-Every head starts from the weights that come with the family, and has a training
-of its own, with its own schedule of the learning rate. All of them read the
-responses in one order, so that a head with more steps reads what the others
-read, and more. The rows show teacher-forced acceptance on responses that a head
-has not read yet; configs/benchmark/growth.py measures acceptance in the decode
-loop.
+Every head starts from the same weights, those that come with SmolLM2 or those
+of configs/train/heads/eagle.py:mini. It has a training of its own, with its own
+schedule of the learning rate. All heads read the responses in one order, so
+that a head with more steps reads what the others read, and more. The rows show
+teacher-forced acceptance on responses that a head has not read yet;
+configs/benchmark/growth.py measures acceptance in the decode loop.
 """
 
 from configs.train.heads import losses
@@ -24,6 +26,11 @@ from specjax import registry
 
 _STEPS = {'smollm2': (125, 250, 500), 'mini': (125, 500, 2000)}
 _ROW_LENGTH = 512
+# The head that all others start from.
+STARTS = {
+  'smollm2': 'specjax/families/smollm2/heads/eagle.safetensors',
+  'mini': 'runs/mini_eagle/eagle.safetensors',
+}
 # The names of the heads, by the steps of their training.
 NAMES = {
   steps: f'eagle_{steps}' for lengths in _STEPS.values() for steps in lengths
@@ -41,9 +48,13 @@ def tokens(family):
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
   config = losses.get_config(family)
-  recipe = config.heads.kl
+  recipe = config.heads.kl.recipe
   config.heads = {
-    NAMES[steps]: {**recipe, 'training': {'steps': steps}}
+    NAMES[steps]: {
+      'start': STARTS[family],
+      'recipe': recipe,
+      'training': {'steps': steps},
+    }
     for steps in _STEPS[family]
   }
   config.row_length = _ROW_LENGTH
