@@ -92,7 +92,6 @@ class Decoder:
     self._arms = tuple(arm for arm, _ in arms)
     self._params = _with_copies(target_params, arms)
     self._bandit = bandit or bandits.Fixed(len(arms))
-    self._stop_tokens = _padded_stop_tokens(stop_tokens, target.vocab_size)
     self.round_fn = round_lib.make_round(
       target,
       self._arms,
@@ -103,6 +102,7 @@ class Decoder:
       feedback=feedback,
       slots=_shared_slots(arms),
     )
+    self._stop_tokens = _padded_stop_tokens(stop_tokens, target.vocab_size)
     prefill_lib.check_warm_start(self.round_fn, warm_start)
     if warm_start and bandit is None:
       raise ValueError(f'warm_start={warm_start} needs a bandit, got none.')

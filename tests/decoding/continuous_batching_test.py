@@ -58,7 +58,7 @@ OF_ROWS = {'bandit': 'thompson', 'per_row': True}
     (
       lambda: [late(draft=arms.MARKOV_DRAFT), arms.lookup()],
       MARKOV_PROMPTS,
-      OF_ROWS | {'target': arms.MARKOV_TARGET},
+      OF_ROWS | {'target': arms.MARKOV_TARGET, 'stop_tokens': [2]},
     ),
     pytest.param(
       lambda: [late(), arms.none()],
@@ -85,7 +85,7 @@ OF_ROWS = {'bandit': 'thompson', 'per_row': True}
 )
 def test_each_prompt_gets_what_it_gets_alone(build, prompts, options):
   """Bit for bit: of mixed lengths, some without an answer, in three queues."""
-  decoder = arms.decoder(*build(), stop_tokens=[5], **options)
+  decoder = arms.decoder(*build(), **{'stop_tokens': [5]} | options)
   results = decoder.decode_many(
     iter(prompts), NEWS, batch_size=sizes.ROWS, queue_size=QUEUE, seed=3
   )
