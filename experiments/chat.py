@@ -82,11 +82,11 @@ def _answer(
         calls.append((chunk.num_tokens, time.perf_counter()))
   except KeyboardInterrupt:
     print(' ...', end='')
-  # There is no message if the prefill was interrupted.
-  *_, answer = ['', *conversation.messages[num_messages + 1 :]]
+  # There is no answer if the prefill was interrupted.
+  answers = conversation.messages[num_messages + 1 :]
   row = {
     'turn': text,
-    'answer': answer and answer['content'],
+    'answer': ''.join(message['content'] for message in answers),
     **rates(calls),
   }
   print(f'\n[{_describe(row)}]')

@@ -6,6 +6,7 @@ import pytest
 
 from experiments import chat
 from experiments import main
+from specjax import decoding
 from specjax.testing import toys
 from tests import smoke
 
@@ -68,6 +69,23 @@ def test_what_is_typed_is_answered(folder, tmp_path, monkeypatch):
   rows = _rows(_config(folder, turns=()), tmp_path)
   answers = lambda rows: [(row['turn'], row['answer']) for row in rows]
   assert answers(rows) == answers(expected_rows)
+
+
+def test_an_interrupted_prefill_has_no_answer(folder, tmp_path, monkeypatch):
+  init = decoding.Decoder.init
+  interrupts = iter([KeyboardInterrupt])
+
+  def interrupted_once(*args, **options):
+    for interrupt in interrupts:
+      raise interrupt
+    return init(*args, **options)
+
+  monkeypatch.setattr(decoding.Decoder, 'init', interrupted_once)
+  first, second = _rows(
+    _config(folder, turns=('what is it?', 'and then?')), tmp_path
+  )
+  assert first['answer'] == '' and first['tokens'] == 0
+  assert second['tokens'] > 0
 
 
 def test_a_turn_that_does_not_fit_ends_nothing(folder, tmp_path, capsys):
