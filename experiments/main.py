@@ -7,11 +7,10 @@ python -m experiments.main --config=configs/FOLDER --help      its configs
 
 A workdir belongs to one config: a run with the same config resumes where it
 stopped, and one with another raises an error. `--config.sweep` runs the config
-once per combination of values, in subfolders of the workdir, and joins their
-rows. `--smoke` runs the config at its smallest sizes, but for fields that flags
-set. `--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs.
-Compiled programs are kept in ~/.cache/specjax/programs. The variable
-JAX_COMPILATION_CACHE_DIR names another folder, or none if it is empty.
+once per combination of values, in subfolders, and joins their rows. `--smoke`
+runs the smallest sizes, except for fields that flags set. `--command_buffers`
+runs decodes as CUDA graphs on NVIDIA GPUs. Compiled programs are kept in
+~/.cache/specjax/programs, or in JAX_COMPILATION_CACHE_DIR, unless it is empty.
 """
 
 from collections.abc import Iterable

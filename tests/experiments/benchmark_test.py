@@ -210,7 +210,6 @@ def test_rewards_with_options_of_their_own(tmp_path, family):
     ({'arm': 'none'}, 'no rows for small:3 with family'),
     ({'batch_size': 2}, 'no rows for none, small:3 with .* batch_size 4'),
     ({'temperature': 1.0}, 'temperature 0.0'),
-    ({'family': 'mini'}, "with family '/"),
     ({'max_length': 64}, 'max_length 32'),
   ],
 )
@@ -226,6 +225,13 @@ def test_a_table_that_does_not_fit_is_refused(
   assert not (tmp_path / 'run' / log.FILE).exists()
   with pytest.raises(ValueError, match='There are no results in'):
     costs.read(str(tmp_path), compare.prepare(config).methods[-1], config)
+
+
+def test_a_table_of_another_family_is_refused(tmp_path, family):
+  source = _write(tmp_path / 'table', 'mini', {'none': 0})
+  config = _bandit(family, source, ('none',))
+  with pytest.raises(ValueError, match="no rows for none with family '/"):
+    costs.read(source, compare.prepare(config).methods[-1], config)
 
 
 def test_a_table_of_another_device_is_not_used(tmp_path, family, capsys):
