@@ -93,7 +93,9 @@ def family_config(family, models, files):
         *_HEDGES,
       ),
       'reward': 'emitted',
-      'costs': '',  # For 'throughput': a workdir of configs/benchmark/costs.py.
+      # For 'throughput': a workdir of configs/benchmark/costs.py with the same
+      # family, batch_size and max_length.
+      'costs': '',
       'carry_over': False,  # Whether bandits keep their state between prompts.
       'batch_size': 1,
       'repeats': 1,  # Timings, interleaved with plain decoding; or 0.

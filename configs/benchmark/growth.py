@@ -28,6 +28,8 @@ def get_config(family='smollm2'):
   config.sources = tuple(
     (path, 'configs/train/heads/growth.py') for path in paths.values()
   )
+  if family == 'mini':
+    config.sources += ((growth.STARTS[family], 'configs/train/heads/all.py'),)
   config.methods = tuple(
     {
       'arm': f'feature_head({name}):{losses.LENGTH}',

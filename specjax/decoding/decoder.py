@@ -481,7 +481,8 @@ def _shared_slots(
 
 def _padded_stop_tokens(tokens: Sequence[int], vocab_size: int) -> np.ndarray:
   """Returns an array with room for more, so that programs are shared."""
-  array = np.asarray(list(tokens) if isinstance(tokens, Iterable) else tokens)
+  is_listed = isinstance(tokens, Iterable) and getattr(tokens, 'shape', 1) != ()
+  array = np.asarray(list(tokens) if is_listed else tokens)
   is_valid = np.issubdtype(array.dtype, np.integer) or not array.size
   if array.ndim != 1 or not is_valid:
     raise ValueError(f'stop_tokens must be a list of integers, got {tokens!r}.')

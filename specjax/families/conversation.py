@@ -70,8 +70,8 @@ class Conversation:
     Raises:
       FloatingPointError: target, drafter or goal gave NaN or infinity.
       ValueError: the text is empty, or the conversation has become too long
-        for the decoder; the conversation is then unchanged. Or a tree, an arm
-        index or a reward was out of range.
+        for the decoder (the conversation is then unchanged), or a tree, an arm
+        index or a reward was out of range (the answer then ends there).
     """
     if not text:
       raise ValueError('text must not be empty.')
@@ -103,8 +103,8 @@ class Conversation:
       self.messages.append(message)
       self._text = prompt + answer.text + answer.ended_by
       if answer.end().pieces:
-        # The iterator was closed within a character, whose first tokens the
-        # state has read.
+        # The answer ended within a character, whose first tokens the state has
+        # read.
         self._state = None
 
   def _begin(self, prompt: str, max_new_tokens: int) -> decoding.DecodeState:

@@ -355,7 +355,9 @@ def test_a_sweep_over_the_number_of_a_rule_compiles_one_program():
   assert texts[0] != texts[-1]
 
 
-@pytest.mark.parametrize('tokens', [[2.5], 1, [-1], [toys.VOCAB], [[1]]])
+@pytest.mark.parametrize(
+  'tokens', [[2.5], 1, np.array(1), [-1], [toys.VOCAB], [[1]]]
+)
 def test_stop_tokens_outside_the_vocabulary_are_refused(tokens):
   with pytest.raises(ValueError, match='stop_tokens must .*, got'):
     arms.decoder(arms.none(), stop_tokens=tokens)

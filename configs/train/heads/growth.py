@@ -5,18 +5,21 @@ python -m experiments.main --config=configs/train/responses.py:smollm2 \
 python -m experiments.main --config=configs/train/heads/growth.py \
     --config.data_dir=DATA --workdir=runs/growth
 
-python -m experiments.main --config=configs/train/heads/eagle.py:mini \
-    --config.data_dir=DATA --workdir=runs/mini_eagle
 python -m experiments.main --config=configs/train/responses.py \
-    --config.num_responses.all=1000000 --config.temperatures='(0.0, 1.0)' \
-    --config.num_parts=16 --config.data_dir=DATA --workdir=runs/responses
+    --config.family=mini --config.data_dir=DATA --workdir=runs/responses
+python -m experiments.main --config=configs/train/heads/all.py:mini \
+    --config.data_dir=DATA --workdir=runs/train_heads
+python -m experiments.main --config=configs/train/responses.py \
+    --config.family=mini --config.num_responses.all=1000000 \
+    --config.temperatures='(0.0, 1.0)' --config.num_parts=16 \
+    --config.data_dir=DATA --workdir=runs/mini_responses
 python -m experiments.main --config=configs/train/heads/growth.py:mini \
     --config.data_dir=DATA --workdir=runs/growth-mini
 
-Every head starts from the same weights, those that come with SmolLM2 or those
-of configs/train/heads/eagle.py:mini. It has a training of its own, with its own
-schedule of the learning rate. All heads read the responses in one order, so
-that a head with more steps reads what the others read, and more. The rows show
+All heads start from the same weights: those that come with SmolLM2, or those of
+configs/train/heads/all.py:mini. Each is trained separately, with its own
+learning-rate schedule. The responses are in the same order for all heads, so
+that a longer training includes the text of the shorter ones. The rows show
 teacher-forced acceptance on responses that a head has not read yet;
 configs/benchmark/growth.py measures acceptance in the decode loop.
 """
@@ -29,7 +32,7 @@ _ROW_LENGTH = 512
 # The head that all others start from.
 STARTS = {
   'smollm2': 'specjax/families/smollm2/heads/eagle.safetensors',
-  'mini': 'runs/mini_eagle/eagle.safetensors',
+  'mini': 'runs/train_heads/eagle.safetensors',
 }
 # The names of the heads, by the steps of their training.
 NAMES = {
@@ -57,6 +60,8 @@ def get_config(family='smollm2'):
     }
     for steps in _STEPS[family]
   }
+  if family == 'mini':
+    config.responses = ('runs/mini_responses/responses.npz',)
   config.row_length = _ROW_LENGTH
   config.training.batch_size = 1
   return config
