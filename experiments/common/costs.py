@@ -85,7 +85,7 @@ def table(
     'target': method.target,
     'from': source,
     **dataclasses.asdict(method.sampling),
-    **{name: config[name] for name in ('family', 'batch_size', 'max_length')},
+    **_setting(config, method),
     **numbers,
   }
 

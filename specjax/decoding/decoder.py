@@ -481,16 +481,8 @@ def _shared_slots(
 
 def _padded_stop_tokens(tokens: Sequence[int], vocab_size: int) -> np.ndarray:
   """Returns an array with room for more, so that programs are shared."""
-  is_listed = isinstance(tokens, Iterable) and getattr(tokens, 'shape', 1) != ()
-  array = np.asarray(list(tokens) if is_listed else tokens)
-  is_valid = np.issubdtype(array.dtype, np.integer) or not array.size
-  if array.ndim != 1 or not is_valid:
-    raise ValueError(f'stop_tokens must be a list of integers, got {tokens!r}.')
-  if not ((0 <= array) & (array < vocab_size)).all():
-    raise ValueError(
-      f'stop_tokens must lie in [0, {vocab_size}), got {tokens!r}.'
-    )
-  tokens = array.tolist()
+  if np.shape(tokens) != (0,):
+    tokens = prefill_lib.check_text('stop_tokens', tokens, vocab_size)
   size = max(_MAX_STOP_TOKENS, 1 << max(len(tokens) - 1, 0).bit_length())
   return np.array([*tokens, *[-1] * (size - len(tokens))], np.int32)
 

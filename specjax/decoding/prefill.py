@@ -182,12 +182,12 @@ def _check_tokens(
   if not len(texts):
     raise ValueError(f'{name} must hold at least one prompt, got none.')
   return [
-    _check_text(f'{name}[{i}]', text, vocab_size)
+    check_text(f'{name}[{i}]', text, vocab_size)
     for i, text in enumerate(texts, first_number)
   ]
 
 
-def _check_text(name: str, text: Any, vocab_size: int) -> list[int]:
+def check_text(name: str, text: Any, vocab_size: int) -> list[int]:
   """Returns token ids of one text, if they are valid."""
   if isinstance(text, str):
     raise ValueError(

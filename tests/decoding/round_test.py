@@ -138,6 +138,28 @@ def test_a_narrow_call_changes_no_token(topology, name):
   assert num_drafted[0] > num_drafted[-1], num_drafted
 
 
+def test_tokens_are_tested_below_accepted_ones():
+  """Recounts them from all rounds, with drafts that end early."""
+  arm = arms.model(
+    trees.chain(3), verifier='maximal', stop=drafters.Unsure(0.85)
+  )
+  decoder = arms.decoder(arm)
+  start = decoder.init(sizes.PROMPTS, sizes.NEW)
+  state, infos = decoding.trace(decoder.round_fn, decoder.params, start, 24)
+  counters = jax.device_get(state.counters)
+  expected = np.zeros_like(counters.tested)
+  for live, depth, num_accepted in zip(
+    *map(np.asarray, (infos.live, infos.depth, infos.num_accepted))
+  ):
+    for row in np.flatnonzero(live):
+      expected[row, : min(depth[row], num_accepted[row] + 1)] += 1
+  np.testing.assert_array_equal(counters.tested, expected)
+  # Some rounds accepted a token and drafted none after it.
+  most = np.minimum(counters.drafted[:, 1:], counters.accepted[:, :-1])
+  assert (counters.tested[:, 1:] <= most).all()
+  assert (counters.tested[:, 1:] < most).any()
+
+
 @pytest.mark.parametrize(
   'name', tiers.cases(specjax.VERIFIERS, 'block', 'ensemble')
 )
