@@ -181,7 +181,9 @@ def drafter_context(state: DecodeState, taps: Sequence[int]) -> base.Context:
 @jax.vmap
 def write(buffer: jax.Array, values: jax.Array, start: jax.Array) -> jax.Array:
   """Writes `[B, T, ...]` values into `[B, S, ...]` from positions `[B]` on."""
-  return jax.lax.dynamic_update_slice_in_dim(buffer, values, start, 0)
+  return jax.lax.dynamic_update_slice_in_dim(
+    buffer, values, start, 0, allow_negative_indices=False
+  )
 
 
 def initial_sums(

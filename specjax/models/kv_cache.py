@@ -231,7 +231,9 @@ def _write(
 ) -> jax.Array:
   """Writes the entries at `index` `[P]` into a buffer, from `start` on."""
   selected = jnp.take(entries, index, axis, mode='clip')
-  return jax.lax.dynamic_update_slice_in_dim(buffer, selected, start, axis)
+  return jax.lax.dynamic_update_slice_in_dim(
+    buffer, selected, start, axis, allow_negative_indices=False
+  )
 
 
 def _write_by_rows(
@@ -242,7 +244,8 @@ def _write_by_rows(
 ) -> tuple[KeysAndValues, ...]:
   """Returns the result of `_write_all`, with one loop over rows.
 
-  XLA for TPUs would make a loop over rows for each buffer.
+  XLA for TPUs would make a loop over rows for each buffer. That indices may not
+  be negative spares a round three kernels for each cache.
   """
   index = path[:, None, :, None]
   selected = jax.tree.map(
@@ -258,8 +261,11 @@ def _write_by_rows(
     return jax.tree.map(
       lambda buffer, entry: jax.lax.dynamic_update_slice(
         buffer,
-        jax.lax.dynamic_slice_in_dim(entry, row, 1),
+        jax.lax.dynamic_slice_in_dim(
+          entry, row, 1, allow_negative_indices=False
+        ),
         slot,
+        allow_negative_indices=False,
       ),
       buffers,
       selected,
