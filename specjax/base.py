@@ -1058,6 +1058,11 @@ class Reward:
   A subclass is decorated with `components.component`, and its numbers are data.
   """
 
+  @property
+  def arm_depths(self) -> Sequence[int] | None:
+    """`[A]` depths that the arms' trees must have; None for any depths."""
+    return None
+
   def __call__(self, info: RoundInfo) -> jax.Array:
     """Returns `[B]` floats in [0, 1], one for each row.
 
@@ -1090,12 +1095,16 @@ class Bandit:
 
   Attributes:
     num_arms: `A`, the number of arms that it selects from, at least 1.
+    needs_all_rewards: whether `update` needs the rewards of all arms, as rounds
+      with full feedback have them; a class attribute.
   """
 
   num_arms: int = components.static()
 
+  needs_all_rewards: ClassVar[bool] = False
+
   def __post_init__(self) -> None:
-    checks.check_range('num_arms', self.num_arms, 1)
+    checks.check_integers('num_arms', self.num_arms, 1)
 
   @property
   def arm_depths(self) -> Sequence[int] | None:

@@ -26,6 +26,25 @@ def check_range(
       raise ValueError(f'{name} must {allowed}, got {values}.')
 
 
+def check_integers(
+  name: str, values: Any, low: float, high: float = np.inf
+) -> None:
+  """Raises a `ValueError` unless known values are integers in `[low, high]`.
+
+  Args:
+    name: name of the argument, for the error.
+    values: an integer, an array, or a sequence of integers.
+    low: smallest allowed value.
+    high: largest allowed value.
+  """
+  if is_known(values):
+    array = np.asarray(values)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+      allowed = 'hold integers' if array.ndim else 'be an integer'
+      raise ValueError(f'{name} must {allowed}, got {array.tolist()!r}.')
+  check_range(name, values, low, high)
+
+
 def check_positive(name: str, values: Any) -> None:
   """Raises a `ValueError` unless all known values are > 0 and finite."""
   if is_known(values):

@@ -44,9 +44,8 @@ class Estimate(NamedTuple):
         f'{len(other.deviations)}.'
       )
     value = self.value / other.value
-    relative = self.deviations / self.value
-    relative = relative - other.deviations / other.value
-    return Estimate(value, value * relative)
+    deviations = self.deviations - value * other.deviations
+    return Estimate(value, deviations / other.value)
 
 
 def block_efficiency(results: Sequence[decoding.Result]) -> tuple[float, float]:
@@ -85,7 +84,7 @@ def estimate(
   denominators = np.asarray(denominators, float)
   total = denominators.sum()
   if not total:
-    return Estimate(float('nan'), np.full(1, np.nan))
+    return Estimate(float('nan'), np.full(max(1, numerators.size), np.nan))
   value = float(numerators.sum() / total)
   return Estimate(value, (numerators - value * denominators) / total)
 

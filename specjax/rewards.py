@@ -112,7 +112,13 @@ class Throughput(base.Reward):
         f'{sizes[0]}, {sizes[1]} and {sizes[2]}.'
       )
     checks.check_positive('costs', self.costs)
+    checks.check_integers('depths', self.depths, 0)
     checks.check_range('catch_up_costs', self.catch_up_costs, 0)
+
+  @property
+  def arm_depths(self) -> Sequence[int]:
+    """`[A]` depths that the arms' trees must have."""
+    return self.depths
 
   def __call__(self, info: base.RoundInfo) -> jax.Array:
     costs, depths, catch_up_costs = (

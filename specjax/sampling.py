@@ -67,16 +67,16 @@ class Sampling:
       value = getattr(self, name)
       if isinstance(value, int | np.number):
         object.__setattr__(self, name, float(value))
-    if isinstance(self.temperature, float):
+    if checks.is_known(self.temperature):
       cold = 0 < self.temperature < _COLDEST
       if cold or not 0 <= self.temperature < math.inf:
         raise ValueError(
           f'temperature must be 0 (greedy) or lie in [{_COLDEST:g}, inf), got '
           f'{self.temperature}.'
         )
-    if self.top_k is not None and self.top_k < 1:
-      raise ValueError(f'top_k must be >= 1 or None, got {self.top_k}.')
-    if isinstance(self.top_p, float) and not 0 < self.top_p <= 1:
+    if self.top_k is not None:
+      checks.check_integers('top_k', self.top_k, 1)
+    if checks.is_known(self.top_p) and not 0 < self.top_p <= 1:
       raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
     checks.check_range('min_p', self.min_p, 0, 1)
     if self.shared_noise and self.is_greedy:

@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import checks
+
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Topology:
   parents: tuple[int, ...]
 
   def __post_init__(self):
+    object.__setattr__(self, 'parents', tuple(self.parents))
+    checks.check_integers('parents', self.parents, -math.inf)
     for node, parent in enumerate(self.parents):
       if not -1 <= parent < node:
         raise ValueError(
@@ -137,7 +141,7 @@ class Bounds:
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
-      _check_positive(field.name, getattr(self, field.name))
+      checks.check_integers(field.name, getattr(self, field.name), 1)
 
 
 class DynamicTopology(struct.PyTreeNode):
@@ -264,15 +268,14 @@ def at_entries(values: jax.Array, entries: jax.Array) -> jax.Array:
 
 def chain(length: int) -> Topology:
   """One path of `length` nodes; 0 is the empty tree of plain decoding."""
-  if length < 0:
-    raise ValueError(f'length must be >= 0, got {length}.')
+  checks.check_integers('length', length, 0)
   return Topology(tuple(range(-1, length - 1)))
 
 
 def chains(num_chains: int, length: int) -> Topology:
   """`num_chains` paths of `length` nodes from the root, level by level."""
-  _check_positive('num_chains', num_chains)
-  _check_positive('length', length)
+  checks.check_integers('num_chains', num_chains, 1)
+  checks.check_integers('length', length, 1)
   return Topology(
     tuple(
       -1 if node < num_chains else node - num_chains
@@ -287,8 +290,8 @@ def prefix_tree(factors: tuple[int, ...]) -> Topology:
     raise ValueError('factors must name at least one level.')
   parents: list[int] = []
   level = [-1]
+  checks.check_integers('factors', factors, 1)
   for factor in factors:
-    _check_positive('factors', factor)
     first = len(parents)
     parents += [parent for parent in level for _ in range(factor)]
     level = list(range(first, len(parents)))
@@ -384,9 +387,3 @@ TREES: dict[str, Callable[..., Topology]] = {
 def _expand(array: np.ndarray, ndim: int) -> np.ndarray:
   """Adds leading axes of size 1, up to `ndim` axes."""
   return array.reshape((1,) * (ndim - array.ndim) + array.shape)
-
-
-def _check_positive(name: str, value: int) -> None:
-  """Raises `ValueError` unless a value is at least 1."""
-  if value < 1:
-    raise ValueError(f'{name} must be >= 1, got {value}.')

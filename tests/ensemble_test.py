@@ -286,6 +286,15 @@ def test_only_independent_siblings_have_the_target_distribution(verifier):
   assert p > 1e-4 if verifier == 'ensemble' else p < 1e-6
 
 
+def test_members_that_choose_their_tokens_are_no_samples():
+  chooses = specjax.drafters.PromptLookup()
+  recycles = specjax.drafters.TokenRecycling(trees.chain(2), toys.VOCAB)
+  samples = specjax.drafters.Autoregressive(arms.DRAFT[0], trees.chain(2))
+  join = lambda *members: specjax.drafters.Ensemble(members).siblings
+  assert join(chooses, recycles) is base.Siblings.CHOSEN
+  assert join(chooses, samples) is base.Siblings.INDEPENDENT
+
+
 def test_ensembles_that_make_no_sense_are_refused():
   with pytest.raises(ValueError, match='at least one drafter, got none'):
     ENSEMBLE([])

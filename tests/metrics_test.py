@@ -53,6 +53,13 @@ def test_ratio_is_of_sums_with_the_error_of_independent_items():
   assert np.isnan(metrics.ratio([0, 0], [0, 0])).all()
 
 
+def test_a_ratio_of_ratios_is_known_if_the_first_one_is_zero():
+  value, error = metrics.ratio_of_ratios(([0, 0], [1, 1]), ([1, 3], [2, 2]))
+  assert value == 0 and error == 0
+  value, error = metrics.ratio_of_ratios(([1, 1], [1, 1]), ([0, 0], [0, 0]))
+  assert np.isnan(value) and np.isnan(error)
+
+
 def test_regret_is_the_gap_to_the_largest_logit():
   table = jnp.array([[0.5, 0.25, 0.25], [0.1, 0.3, 0.6], [0.2, 0.8, 0.0]])
   prompts = [[1, 0], [2]]

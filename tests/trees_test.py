@@ -107,6 +107,26 @@ def test_equal_topologies_are_one_key():
   assert len({trees.chain(2), trees.Topology((-1, 0)), trees.chain(3)}) == 2
 
 
+def test_a_list_of_parents_is_the_same_key():
+  assert hash(trees.of_parents([-1, 0])) == hash(trees.of_parents((-1, 0)))
+  assert trees.of_parents([-1, 0]) == trees.chain(2)
+
+
+@pytest.mark.parametrize(
+  'build',
+  [
+    lambda: trees.chain(2.5),
+    lambda: trees.chains(True, 2),
+    lambda: trees.prefix_tree((2, 1.5)),
+    lambda: trees.of_parents((-1, 0.5)),
+    lambda: trees.Bounds(2, 1.5, 1),
+  ],
+)
+def test_sizes_are_integers(build):
+  with pytest.raises(ValueError, match='must (be an integer|hold integers)'):
+    build()
+
+
 def test_topology_is_static_under_jit():
   traced = []
 

@@ -132,8 +132,8 @@ def drifting(acceptances, draft_length, period):
   _check_table('acceptances', acceptances)
   if not ((0 < acceptances) & (acceptances < 1)).all():
     raise ValueError(f'acceptances must lie in (0, 1), got {acceptances}.')
-  _check_count('draft_length', draft_length)
-  _check_count('period', period)
+  checks.check_integers('draft_length', draft_length, 1)
+  checks.check_integers('period', period, 1)
   tails = acceptances[..., None] ** np.arange(1, draft_length + 1)
   return Environment(jnp.asarray(tails, jnp.float32), period, False)
 
@@ -142,10 +142,8 @@ def adversarial(lengths, draft_length):
   """Builds arms that emit fixed numbers of tokens, `[T, A]`, repeatedly."""
   lengths = np.asarray(lengths)
   _check_table('lengths', lengths)
-  _check_count('draft_length', draft_length)
-  checks.check_range('lengths', lengths, 1, draft_length + 1)
-  if (lengths != np.floor(lengths)).any():
-    raise ValueError(f'lengths must be integers, got {lengths}.')
+  checks.check_integers('draft_length', draft_length, 1)
+  checks.check_integers('lengths', lengths, 1, draft_length + 1)
   tails = lengths[..., None] > np.arange(1, draft_length + 1)
   return Environment(jnp.asarray(tails, jnp.float32), 1, True)
 
@@ -175,8 +173,8 @@ def simulate(key, bandit, environment, num_tokens, num_runs):
   Returns:
     The `Runs`.
   """
-  _check_count('num_tokens', num_tokens)
-  _check_count('num_runs', num_runs)
+  checks.check_integers('num_tokens', num_tokens, 1)
+  checks.check_integers('num_runs', num_runs, 1)
   # A run's key depends on its index, not on how many there are.
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_runs))
   states = jax.vmap(lambda _: bandit.init())(keys)
@@ -218,12 +216,6 @@ def _rounds(tokens: np.ndarray, num_tokens: int) -> np.ndarray:
   """Returns the rounds until `num_tokens` of `[R, T, ...]` are emitted."""
   total = np.cumsum(tokens, 1, dtype=np.int32)
   return 1 + (total < num_tokens).sum(1)
-
-
-def _check_count(name: str, value: float) -> None:
-  checks.check_range(name, value, 1)
-  if value != int(value):
-    raise ValueError(f'{name} must be an integer, got {value}.')
 
 
 def _check_table(name: str, table: np.ndarray) -> None:

@@ -52,7 +52,7 @@ class LinUCB(base.Bandit):
     super().__post_init__()
     checks.check_range('alpha', self.alpha, 0)
     checks.check_range('ridge', self.ridge, 1e-6)
-    checks.check_range('max_match', self.max_match, 1)
+    checks.check_integers('max_match', self.max_match, 1)
 
   @property
   def num_features(self) -> int:

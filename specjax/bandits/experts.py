@@ -35,6 +35,8 @@ class Regrets(NamedTuple):
 class FullFeedbackBandit(exponential_weights.RandomizedBandit):
   """Draws arms by probabilities, and needs the rewards of all arms."""
 
+  needs_all_rewards = True
+
   def update(
     self,
     state: base.BanditState,

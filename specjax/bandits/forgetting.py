@@ -90,7 +90,7 @@ class SlidingWindowUCB(base.Bandit):
   def __post_init__(self) -> None:
     super().__post_init__()
     checks.check_range('beta', self.beta, 0)
-    checks.check_range('window', self.window, self.num_arms)
+    checks.check_integers('window', self.window, self.num_arms)
 
   def init(self) -> Window:
     """Returns a window without a round."""

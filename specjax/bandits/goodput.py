@@ -190,5 +190,6 @@ def _check(bandit: Goodput) -> None:
       f'{sizes[3]}.'
     )
   checks.check_positive('costs', bandit.costs)
-  for name in names[1:]:
-    checks.check_range(name, getattr(bandit, name), 0)
+  for name in ('depths', 'kinds'):
+    checks.check_integers(name, getattr(bandit, name), 0)
+  checks.check_range('prefill_costs', bandit.prefill_costs, 0)

@@ -109,7 +109,7 @@ class SequentialHalving(HalvingBandit):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    checks.check_range('period', self.period, 1)
+    checks.check_integers('period', self.period, 1)
 
   def pulls_by_phase(self) -> jax.Array:
     """Returns `[P - 1]` times the period."""
@@ -134,7 +134,7 @@ class PETC(HalvingBandit):
   def __post_init__(self) -> None:
     super().__post_init__()
     num_halvings = len(self.sizes) - 1
-    checks.check_range('budget', self.budget, self.num_arms * num_halvings)
+    checks.check_integers('budget', self.budget, self.num_arms * num_halvings)
 
   def pulls_by_phase(self) -> jax.Array:
     """Returns `[P - 1]` shares of the budget."""

@@ -64,14 +64,14 @@ class LengthEMA(base.Bandit):
         f'depths must be different for each of {self.num_arms} arms, got '
         f'{self.depths}.'
       )
-    checks.check_range('depths', self.depths, 0)
+    checks.check_integers('depths', self.depths, 0)
     if self.initial is not None and self.initial not in self.depths:
       raise ValueError(
         f'initial must be one of the depths {self.depths}, got {self.initial}.'
       )
     checks.check_range('decay', self.decay, 1e-6, 1)
-    checks.check_range('interval', self.interval, 1)
-    checks.check_range('warmup', self.warmup, 0)
+    checks.check_integers('interval', self.interval, 1)
+    checks.check_integers('warmup', self.warmup, 0)
 
   @property
   def arm_depths(self) -> Sequence[int]:

@@ -45,7 +45,7 @@ class LengthHeuristic(base.Bandit):
         f'depths must have an entry for each of {self.num_arms} arms, got '
         f'{len(self.depths)}.'
       )
-    checks.check_range('depths', self.depths, 0)
+    checks.check_integers('depths', self.depths, 0)
     checks.check_range('initial', self.initial, 1)
 
   @property

@@ -59,7 +59,7 @@ class Fixed(Schedule):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    checks.check_range('arm', self.arm, 0, self.num_arms - 1)
+    checks.check_integers('arm', self.arm, 0, self.num_arms - 1)
 
   def init(self) -> jax.Array:
     """Returns the arm."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from specjax import base
+from specjax import checks
 from specjax import sampling as sampling_lib
 from specjax.goals import apply as goal_lib
 
@@ -25,14 +26,40 @@ def check_bandit(
       f'bandit must select among the {len(arms)} arms of the round, got one '
       f'with num_arms={bandit.num_arms}.'
     )
-  depths = tuple(arm.drafter.topology.depth for arm in arms)
-  if bandit.arm_depths is not None and tuple(bandit.arm_depths) != depths:
-    raise ValueError(
-      f"bandit must have the depths of the arms' trees, {depths}, got "
-      f'{tuple(bandit.arm_depths)}.'
-    )
+  _check_depths('bandit', bandit.arm_depths, arms)
   if feedback not in _FEEDBACK:
     raise ValueError(f'feedback must be one of {_FEEDBACK}, got {feedback!r}.')
+  if bandit.needs_all_rewards and feedback != 'full':
+    raise ValueError(
+      f"{type(bandit).__name__} needs feedback 'full', since it learns the "
+      f'rewards of all arms, got {feedback!r}.'
+    )
+
+
+def check_reward(arms: Sequence[base.Arm], reward: base.Reward | None) -> None:
+  """Raises `ValueError` unless a reward is one for rounds of the arms."""
+  if reward is None:
+    return
+  if not isinstance(reward, base.Reward):
+    raise ValueError(
+      f'reward must be a Reward, such as those of REWARDS, got {reward!r}.'
+    )
+  _check_depths('reward', reward.arm_depths, arms)
+
+
+def _check_depths(
+  name: str, depths: Sequence[int] | None, arms: Sequence[base.Arm]
+) -> None:
+  """Raises `ValueError` if a table has other depths than the arms' trees."""
+  if depths is None or not checks.is_known(depths):
+    return
+  given = tuple(map(int, depths))
+  expected = tuple(arm.drafter.topology.depth for arm in arms)
+  if given != expected:
+    raise ValueError(
+      f"{name} must have the depths of the arms' trees, {expected}, got "
+      f'{given}.'
+    )
 
 
 def check_arms(

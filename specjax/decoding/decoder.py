@@ -26,6 +26,7 @@ from specjax.decoding import prefill as prefill_lib
 from specjax.decoding import results as results_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
+from specjax.goals import apply as goal_lib
 from specjax.models import transposes
 
 # Numbers of tokens that one call of `append` may add to each row.
@@ -87,8 +88,7 @@ class Decoder:
     """
     if not arms:
       raise ValueError('arms must hold at least one arm, got none.')
-    if max_length < 2:
-      raise ValueError(f'max_length must be >= 2, got {max_length}.')
+    checks.check_integers('max_length', max_length, 2)
     self._arms = tuple(arm for arm, _ in arms)
     self._params = _with_copies(target_params, arms)
     self._bandit = bandit or bandits.Fixed(len(arms))
@@ -300,10 +300,10 @@ class Decoder:
         queue is taken.
       FloatingPointError: target, drafter or goal gave NaN or infinity.
     """
-    checks.check_range('batch_size', batch_size, 1)
+    checks.check_integers('batch_size', batch_size, 1)
     if queue_size is None:
       queue_size = max(_QUEUE_SIZE, batch_size)
-    checks.check_range('queue_size', queue_size, batch_size)
+    checks.check_integers('queue_size', queue_size, batch_size)
     prefill_lib.check_seed(seed)
     prompt_bandit = self._prompt_bandit_state(bandit_state)
     queues = self._with_warnings(
@@ -343,7 +343,7 @@ class Decoder:
     max_rate: float | None = None,
     **options: Any,
   ) -> Iterator[list[results_lib.Piece]]:
-    """Yields the tokens of one prompt, round by round.
+    """Reads a prompt; the result yields its tokens, round by round.
 
     Args:
       prompt: token ids.
@@ -356,7 +356,6 @@ class Decoder:
       FloatingPointError: target, drafter or goal gave NaN or infinity.
       ValueError: see `decode`; or `max_rate` does not fit.
     """
-    start = self.init([prompt], max_new_tokens, **options)
     learn = None
     if max_rate is not None:
       if self.round_fn.reward is not None:
@@ -364,10 +363,15 @@ class Decoder:
       learn = drivers.throughput_learner(
         self._bandit, max_rate, self.round_fn.per_row
       )
+    start = self.init([prompt], max_new_tokens, **options)
     rounds = drivers.stream(self.round_fn, self._params, start, learn)
-    for state, info in rounds:
-      results_lib.check_flags(state)
-      yield results_lib.pieces(info)
+
+    def checked_pieces() -> Iterator[list[results_lib.Piece]]:
+      for state, info in rounds:
+        results_lib.check_flags(state)
+        yield results_lib.pieces(info)
+
+    return checked_pieces()
 
   def results(
     self, prompts: Sequence[Sequence[int]], state: state_lib.DecodeState
@@ -522,10 +526,12 @@ def speculative(
   Raises:
     ValueError: the vocabularies differ, or a number is out of range.
   """
-  checks.check_range('draft_length', draft_length, 1)
-  checks.check_range('num_drafts', num_drafts, 1)
+  checks.check_integers('draft_length', draft_length, 1)
+  checks.check_integers('num_drafts', num_drafts, 1)
   if tree is None:
     tree = trees.chains(num_drafts, draft_length)
+  if goal_lib.is_target(goal):
+    goal = None
   drafter = _make_drafter(draft, tree, sampling, goal)
   if verifier is None:
     # At temperature 0, a goal may be no one-hot distribution.
@@ -558,4 +564,9 @@ def _make_drafter(
   for kind, kind_drafter in _DRAFTERS_OF_HEADS.items():
     if isinstance(draft, kind):
       drafter_class = kind_drafter
+  if isinstance(draft, base.Drafter):
+    raise ValueError(
+      'draft must be a model, a head or None, got the drafter '
+      f'{type(draft).__name__}: pass it to Decoder as an arm.'
+    )
   return drafter_class(draft, tree, sampling, bonus_probs=has_goal)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
 from specjax.decoding import feedback as feedback_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
@@ -121,10 +122,9 @@ def throughput_learner(
     per_row: whether each row has a bandit.
 
   Raises:
-    ValueError: `max_rate` is not positive.
+    ValueError: `max_rate` is not positive and finite.
   """
-  if not max_rate > 0:
-    raise ValueError(f'max_rate must be > 0, got {max_rate}.')
+  checks.check_positive('max_rate', max_rate)
 
   @jax.jit
   def learn(

@@ -79,11 +79,12 @@ def check_prompts(
   """
   checked = _check_tokens('prompts', prompts, target.vocab_size, first_number)
   num_prompts = len(checked)
-  num_new = _check_max_new_tokens(max_new_tokens, num_prompts)
+  num_new = _per_prompt('max_new_tokens', max_new_tokens, num_prompts)
   ids = np.arange(num_prompts)
   if request_ids is not None:
-    ids = _check_integers('request_ids', list(request_ids), num_prompts)
-    checks.check_range('request_ids', ids, 0, _MAX_UINT32)
+    ids = _per_prompt(
+      'request_ids', list(request_ids), num_prompts, _MAX_UINT32
+    )
   for i, (prompt, num) in enumerate(zip(checked, num_new), first_number):
     _check_source(f'prompts[{i}]', prompt, target.start_id)
     if len(prompt) + num > max_length:
@@ -127,7 +128,7 @@ def check_texts(
       f'texts must be one for each of {len(lengths)} rows, got {len(texts)}.'
     )
   checked = _check_tokens('texts', texts, target.vocab_size)
-  num_new = _check_max_new_tokens(max_new_tokens, len(checked))
+  num_new = _per_prompt('max_new_tokens', max_new_tokens, len(checked))
   limits = lengths + [len(text) for text in checked] + num_new
   if limits.max() > max_length:
     row = int(limits.argmax())
@@ -160,9 +161,9 @@ def warn_beyond_positions(
 
 def check_seed(seed: int) -> None:
   """Raises `ValueError` unless a seed is an unsigned integer of 32 bits."""
-  if not np.issubdtype(np.asarray(seed).dtype, np.integer):
-    raise ValueError(f'seed must be an integer, got {seed!r}.')
-  checks.check_range('seed', seed, 0, _MAX_UINT32)
+  if np.ndim(seed):
+    raise ValueError(f'seed must be one integer, got {seed!r}.')
+  checks.check_integers('seed', np.asarray(seed), 0, _MAX_UINT32)
 
 
 def check_is_encoded(name: str, texts: Any) -> None:
@@ -217,20 +218,19 @@ def _is_integer(value: Any) -> bool:
   return np.issubdtype(np.asarray(value).dtype, np.integer)
 
 
-def _check_max_new_tokens(
-  max_new_tokens: int | Sequence[int], num: int
+def _per_prompt(
+  name: str, values: Any, num: int, most: float = np.inf
 ) -> np.ndarray:
-  """Returns `[num]` limits, if they are valid."""
-  num_new = _check_integers('max_new_tokens', max_new_tokens, num)
-  checks.check_range('max_new_tokens', max_new_tokens, 0)
-  return num_new
+  """Returns `[num]` integers, given one, or one for each prompt.
 
-
-def _check_integers(name: str, values: Any, num: int) -> np.ndarray:
-  """Returns `[num]` integers, given one, or one for each prompt."""
+  Args:
+    name: name of the argument, for the error.
+    values: at least 0.
+    num: number of prompts.
+    most: largest allowed value.
+  """
   array = np.asarray(values)
-  if not np.issubdtype(array.dtype, np.integer):
-    raise ValueError(f'{name} must be an integer or integers, got {values!r}.')
+  checks.check_integers(name, array, 0, most)
   if array.shape not in ((), (num,)):
     raise ValueError(
       f'{name} must be one for each of {num} prompts, got {array.size}.'
@@ -354,7 +354,8 @@ def prefill(
   )
   if not setup.warm_start:
     return state
-  return _warm_start(setup, params, state, batch.lengths)
+  num_tokens = min(setup.warm_start, batch.tokens.shape[1])
+  return _warm_start(round_fn, params, state, batch.lengths, num_tokens)
 
 
 def _keys(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -466,7 +467,7 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
     num_tokens: last tokens of a prompt that it learns from; 0 for no warm
       start.
   """
-  checks.check_range('warm_start', num_tokens, 0)
+  checks.check_integers('warm_start', num_tokens, 0)
   if not num_tokens:
     return
   if round_fn.reward is None:
@@ -497,10 +498,11 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
 
 
 def _warm_start(
-  setup: Setup,
+  round_fn: round_lib.Round,
   params: state_lib.Params,
   state: state_lib.DecodeState,
   lengths: jax.Array,
+  num_tokens: int,
 ) -> state_lib.DecodeState:
   """Reads the last tokens of prompts, and updates the bandit from them.
 
@@ -508,16 +510,16 @@ def _warm_start(
   which reward every arm would have received.
 
   Args:
-    setup: of the decoder.
+    round_fn: the round of the state.
     params: of all models.
-    state: models have read all but the last `setup.warm_start` tokens.
+    state: models have read all but the last tokens of each row.
     lengths: `[B]` of the whole prompts.
+    num_tokens: `P`, the most tokens that are left in a row.
   """
-  round_fn, start = setup.round_fn, state.lengths
+  start = state.lengths
   assert round_fn.reward is not None  # `check_warm_start` has checked it.
-  state, logits = extend_rows(
-    round_fn, params, state, lengths, setup.warm_start
-  )
+  state = state.replace(bandit=round_lib.read_text(round_fn, state))
+  state, logits = extend_rows(round_fn, params, state, lengths, num_tokens)
   probs = sampling_lib.both_probs(logits, round_fn.sampling)
   rows = jnp.ones((len(round_fn.slots), len(start)), bool)
   state, _, by_slot = round_lib.estimate(
@@ -525,12 +527,18 @@ def _warm_start(
   )
   acceptance = jax.tree.map(lambda *slots: jnp.stack(slots, axis=1), *by_slot)
   num_read = lengths - start
-  known = jnp.arange(setup.warm_start)[None] < num_read[:, None]
+  known = jnp.arange(num_tokens)[None] < num_read[:, None]
   known = jnp.broadcast_to(known[:, None], acceptance.processed.shape)
   history = feedback_lib.update_history(state.history, acceptance, known)
+  # Trees may be deeper than the text is long.
+  depth = state.counters.accepted.shape[1]
+  room = (0, 0), (0, 0), (0, max(0, depth - num_tokens))
+  acceptance, known = jax.tree.map(
+    lambda leaf: jnp.pad(leaf, room), (acceptance, known)
+  )
   rewards = feedback_lib.arm_rewards(
     round_fn.reward,
-    _empty_report(start, state.counters.accepted.shape[1]),
+    _empty_report(start, depth),
     acceptance,
     known,
     history,

@@ -156,6 +156,7 @@ def make_round(
     for arm in arms
   )
   arm_checks.check_bandit(arms, bandit, feedback)
+  arm_checks.check_reward(arms, reward)
   taps = state_lib.hidden_state_taps(target, arms)
   arm_checks.check_arms(target, arms, feedback, sampling)
   rules, rule_of_arm = verification_lib.different_rules(arms)
@@ -202,7 +203,7 @@ def select(
 ) -> tuple[state_lib.DecodeState, Choice]:
   """Lets the bandit select an arm; ends rows whose arm index is invalid."""
   num_arms = len(round_fn.drafters)
-  state = state.replace(bandit=_read_text(round_fn, state))
+  state = state.replace(bandit=read_text(round_fn, state))
   if round_fn.per_row:
     # Counted by row, since rows may have begun at different times.
     num_rounds = state.counters.pulls.sum(axis=1)
@@ -229,7 +230,7 @@ def select(
   return state.replace(done=~live), choice
 
 
-def _read_text(
+def read_text(
   round_fn: Round, state: state_lib.DecodeState
 ) -> base.BanditState:
   """Returns the bandit's state after it has seen the rows' text."""

@@ -116,9 +116,9 @@ def measure_costs(
       f'of {longest} tokens.'
     )
   batch_size = len(prompts) if batch_size is None else batch_size
-  checks.check_range('batch_size', batch_size, 1)
-  checks.check_range('num_rounds', num_rounds, 1)
-  checks.check_range('repeats', repeats, 1)
+  checks.check_integers('batch_size', batch_size, 1)
+  checks.check_integers('num_rounds', num_rounds, 1)
+  checks.check_integers('repeats', repeats, 1)
   decoder = _with_fixed_arm(decoder)
   round_fn = decoder.round_fn
   batch = list(itertools.islice(itertools.cycle(prompts), batch_size))

@@ -50,10 +50,10 @@ class DynamicTree(lag.LaggingDrafter):
   greedy = True
 
   def __post_init__(self) -> None:
-    checks.check_range('depth', self.depth, 1)
-    checks.check_range('beam', self.beam, 1, self.head.vocab_size)
+    checks.check_integers('depth', self.depth, 1)
+    checks.check_integers('beam', self.beam, 1, self.head.vocab_size)
     num_ranked = self.beam + (self.depth - 1) * self.beam**2
-    checks.check_range('num_nodes', self.num_nodes, 1, num_ranked)
+    checks.check_integers('num_nodes', self.num_nodes, 1, num_ranked)
 
   @functools.cached_property
   def reader(self) -> head_reader.HeadReader:

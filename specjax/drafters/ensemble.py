@@ -102,12 +102,11 @@ class Ensemble(base.Drafter):
 
   @functools.cached_property
   def siblings(self) -> base.Siblings:
-    """Those of one member; of several, independent if one has distributions."""
-    if len(self.drafters) == 1:
+    """Those of one member; of several, independent if one of them samples."""
+    kinds = {member.siblings for member in self.drafters}
+    if len(self.drafters) == 1 or kinds == {base.Siblings.CHOSEN}:
       return self.drafters[0].siblings
-    if self.vocab_size is not None:
-      return base.Siblings.INDEPENDENT
-    return base.Siblings.CHOSEN
+    return base.Siblings.INDEPENDENT
 
   @functools.cached_property
   def greedy(self) -> bool:

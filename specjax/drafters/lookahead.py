@@ -79,9 +79,9 @@ class Lookahead(base.Drafter):
   greedy = True
 
   def __post_init__(self) -> None:
-    checks.check_range('window', self.window, 1)
-    checks.check_range('ngram', self.ngram, 2)
-    checks.check_range('candidates', self.candidates, 1)
+    checks.check_integers('window', self.window, 1)
+    checks.check_integers('ngram', self.ngram, 2)
+    checks.check_integers('candidates', self.candidates, 1)
 
   @functools.cached_property
   def guess_index(self) -> tuple[np.ndarray, np.ndarray]:

@@ -63,7 +63,7 @@ class LookupOr(base.Drafter):
   lags_after_own_rounds = True
 
   def __post_init__(self) -> None:
-    checks.check_range('min_match', self.min_match, 1)
+    checks.check_integers('min_match', self.min_match, 1)
     if not isinstance(self.lookup, stateless.MatchingDrafter):
       raise ValueError(
         'lookup must be a MatchingDrafter, such as PromptLookup, Suffix or '

@@ -66,7 +66,7 @@ class Parallel(autoregressive.Autoregressive):
         'mask_token must be given for a model that was not trained to predict '
         'mask tokens, got None.'
       )
-    checks.check_range(
+    checks.check_integers(
       'mask_token', self.mask_token, 0, self.model.vocab_size - 1
     )
 

@@ -41,10 +41,10 @@ class PromptLookup(stateless.MatchingDrafter):
   min_ngram: int = components.static(default=1)
 
   def __post_init__(self) -> None:
-    checks.check_range('draft_length', self.draft_length, 1)
-    checks.check_range('num_drafts', self.num_drafts, 1)
-    checks.check_range('max_ngram', self.max_ngram, 1)
-    checks.check_range('min_ngram', self.min_ngram, 1, self.max_ngram)
+    checks.check_integers('draft_length', self.draft_length, 1)
+    checks.check_integers('num_drafts', self.num_drafts, 1)
+    checks.check_integers('max_ngram', self.max_ngram, 1)
+    checks.check_integers('min_ngram', self.min_ngram, 1, self.max_ngram)
 
   @functools.cached_property
   def topology(self) -> trees.Topology:

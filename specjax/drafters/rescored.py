@@ -207,7 +207,7 @@ class Rescored(static_tree.StaticTreeDrafter):
         'model must have the vocabulary of head, which has '
         f'{sizes[0]} tokens, got {sizes[1]}.'
       )
-    checks.check_range('top', self.top, 1, self.head.vocab_size)
+    checks.check_integers('top', self.top, 1, self.head.vocab_size)
     checks.check_range('weight', self.weight, 0, 1)
 
   @functools.cached_property

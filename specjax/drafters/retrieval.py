@@ -39,7 +39,7 @@ class Retrieval(stateless.MatchingDrafter):
 
   def __post_init__(self) -> None:
     checks.check_range('nodes of topology', self.topology.num_nodes, 1)
-    checks.check_range('max_match', self.max_match, 1, datastore_lib.DEPTH)
+    checks.check_integers('max_match', self.max_match, 1, datastore_lib.DEPTH)
 
   def look_up(
     self, params: base.Params, context: base.Context

@@ -109,7 +109,7 @@ class Length(base.StopRule):
   length: int
 
   def __post_init__(self) -> None:
-    checks.check_range('length', self.length, 0)
+    checks.check_integers('length', self.length, 0)
 
   def __call__(self, position: base.DraftPosition) -> jax.Array:
     """Returns `[B, W]` bool, where to stop."""

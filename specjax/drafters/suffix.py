@@ -50,11 +50,10 @@ class Suffix(stateless.MatchingDrafter):
   num_samples: ClassVar[int] = 16
 
   def __post_init__(self) -> None:
-    checks.check_range('draft_length', self.draft_length, 1)
-    checks.check_range('max_match', self.max_match, 1, datastore_lib.DEPTH)
-    if checks.is_known(self.factor) and not self.factor > 0:
-      raise ValueError(f'factor must be > 0, got {self.factor}.')
-    checks.check_range('num_drafts', self.num_drafts, 1)
+    checks.check_integers('draft_length', self.draft_length, 1)
+    checks.check_integers('max_match', self.max_match, 1, datastore_lib.DEPTH)
+    checks.check_positive('factor', self.factor)
+    checks.check_integers('num_drafts', self.num_drafts, 1)
 
   @functools.cached_property
   def topology(self) -> trees.Topology:

@@ -57,7 +57,7 @@ class TokenRecycling(base.Drafter):
   def __post_init__(self) -> None:
     checks.check_range('nodes of topology', self.topology.num_nodes, 1)
     most = int(self.ranks.max()) + 1
-    checks.check_range(
+    checks.check_integers(
       'num_successors', self.num_successors, most, self.vocab_size
     )
 

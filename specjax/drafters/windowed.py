@@ -48,8 +48,8 @@ class Windowed(wrapper.DrafterWrapper):
   can_estimate = True
 
   def __post_init__(self) -> None:
-    checks.check_range('sinks', self.sinks, 0)
-    checks.check_range('window', self.window, 1)
+    checks.check_integers('sinks', self.sinks, 0)
+    checks.check_integers('window', self.window, 1)
     drafter = self.drafter
     if not (drafter.can_roll_back and drafter.can_estimate):
       raise ValueError(

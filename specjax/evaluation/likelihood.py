@@ -101,7 +101,7 @@ def _check(
   batch_size: int,
 ) -> None:
   """Raises `ValueError` for arguments of `likelihood` that are out of range."""
-  checks.check_range('batch_size', batch_size, 1)
+  checks.check_integers('batch_size', batch_size, 1)
   if not len(sequences):
     raise ValueError(f'sequences must not be empty, got {sequences!r}.')
   for index, (tokens, start) in enumerate(sequences):

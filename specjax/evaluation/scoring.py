@@ -93,7 +93,7 @@ def standard_error(
   Returns:
     The standard deviation of the total over resamples, in points from 0 to 100.
   """
-  checks.check_range('resamples', resamples, 2)
+  checks.check_integers('resamples', resamples, 2)
   rows = _statistics(metric, predictions, references)
   num = len(rows)
   checks.check_range('The number of predictions', num, 2)

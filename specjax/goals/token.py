@@ -132,7 +132,7 @@ class TopK(TokenRule):
   alpha: float = 0.6
 
   def __post_init__(self) -> None:
-    checks.check_range('num of TopK', self.num, 1)
+    checks.check_integers('num of TopK', self.num, 1)
     checks.check_range('alpha of TopK', self.alpha, 0, 1)
 
   def defers(self, raw: base.RawProbs) -> jax.Array:

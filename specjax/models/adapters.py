@@ -95,7 +95,7 @@ class Transformer(flax_modules.FlaxModel):
 
   def exit(self, num_layers: int) -> 'EarlyExit':
     """See `LanguageModel.exit`."""
-    checks.check_range('num_layers', num_layers, 1, self.config.num_layers)
+    checks.check_integers('num_layers', num_layers, 1, self.config.num_layers)
     config = dataclasses.replace(self.config, num_layers=num_layers)
     return EarlyExit(config, self.dtype)
 

@@ -33,7 +33,7 @@ class Markov(base.LanguageModel):
   vocab_size: int = components.static()
 
   def __post_init__(self):
-    checks.check_range('vocab_size', self.vocab_size, 1)
+    checks.check_integers('vocab_size', self.vocab_size, 1)
 
   def init_cache(
     self, params: base.Params, batch: int, size: int

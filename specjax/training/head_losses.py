@@ -187,7 +187,7 @@ def block_head(
     ValueError: the loss is unknown, `num_blocks` is out of range, or there is
       not one weight for each token.
   """
-  checks.check_range('num_blocks', num_blocks, 1)
+  checks.check_integers('num_blocks', num_blocks, 1)
   num_steps = head.block_size - head.first_output
   position_loss = losses.find(loss)
   depth_weights = losses.weights_by_depth(decay, num_steps)
@@ -197,7 +197,7 @@ def block_head(
   ) -> losses.LossAndMetrics:
     fixed, teacher_params = frozen
     params = {**params, **fixed}
-    checks.check_range('num_blocks', num_blocks, 1, batch.tokens.shape[1])
+    checks.check_integers('num_blocks', num_blocks, 1, batch.tokens.shape[1])
     starts = anchors.choose(key, batch, num_blocks)
     outputs = _read_blocks(head, params, batch, starts)
     # The teacher's outputs at these tokens predict what the blocks do.

@@ -98,7 +98,7 @@ class TrainingConfig:
     """
     if type(epochs) is not int or epochs < 1:
       raise ValueError(f'epochs must be an integer >= 1, got {epochs}.')
-    checks.check_range('batch_size', batch_size, 1, num_rows)
+    checks.check_integers('batch_size', batch_size, 1, num_rows)
     if not 0 <= warmup < 1:
       raise ValueError(f'warmup must lie in [0, 1), got {warmup}.')
     steps = epochs * (num_rows // batch_size)

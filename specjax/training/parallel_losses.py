@@ -73,8 +73,8 @@ def parallel(
       there are no mask tokens, a fraction is not in [0, 1], or there is not one
       weight for each draft token.
   """
-  checks.check_range('mask_token', mask_token, 0, model.vocab_size - 1)
-  checks.check_range('depth', depth, 2)
+  checks.check_integers('mask_token', mask_token, 0, model.vocab_size - 1)
+  checks.check_integers('depth', depth, 2)
   checks.check_range('keep', keep, 0, 1)
   checks.check_range('min_keep', min_keep, 0, 1)
   position_loss = losses.find(loss)

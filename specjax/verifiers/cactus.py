@@ -28,7 +28,9 @@ class Cactus(base.Verifier):
   probability of `x` whose distribution has a Kullback-Leibler divergence of
   `delta` from the target, to second order. A rejected draft is replaced by a
   sample of what the raised distribution exceeds the draft's by. At temperature
-  0 it is lossless. If there are several candidates, only one is tested.
+  0 it is lossless. If there are several candidates, only one is tested. Draft
+  tokens that were chosen, such as those of prompt lookup, are verified without
+  loss.
 
   Attributes:
     delta: nats, at least 0; 0 is lossless, and 1 is the paper's choice.

@@ -25,7 +25,8 @@ class Lossy(base.Verifier):
   the total variation between target and draft, and
   `kept = min(draft, target / (1 - alpha))`; that is not the goal
   `max(kept, target)` normalized. At temperature 0 it is lossless. If there are
-  several candidates, only one is tested.
+  several candidates, only one is tested. Draft tokens that were chosen, such as
+  those of prompt lookup, are verified without loss.
 
   Attributes:
     alpha: in [0, 1); 0 is lossless.

@@ -27,8 +27,11 @@ class OverAcceptance(base.Verifier):
   residual `max(target - draft, 0)` (Decoding-OPT, Theorem 5): rejection and
   bias then sum to the total variation between draft and target.
 
+  Draft tokens that were chosen, such as those of prompt lookup, are verified
+  without loss.
+
   Attributes:
-    epsilon: at least 0, which is lossless; 1 keeps every draft.
+    epsilon: at least 0, which is lossless; 1 keeps every sampled draft.
     replacement: the distribution of the token that replaces a rejected draft:
       'residual'; 'target' (Decoding-UNO), which is further from the target's
       distribution; or 'draft', which the code in Appendix G has for

@@ -9,6 +9,8 @@ import pytest
 
 import specjax
 from specjax import decoding
+from specjax import drafters
+from specjax import rewards
 from specjax import trees
 from specjax import verifiers
 from specjax.decoding import decoder as decoder_lib
@@ -200,6 +202,14 @@ def test_stream_says_where_each_token_came_from():
   assert origins == [['sampled']] * 3
 
 
+def test_stream_refuses_a_bad_request_before_its_first_round():
+  decoder = arms.decoder(arms.none())
+  with pytest.raises(ValueError, match=r'prompts\[0\] must not be empty'):
+    decoder.stream([], 4)
+  with pytest.raises(ValueError, match='max_rate needs a decoder with reward='):
+    decoder.stream([1], 4, max_rate=10)
+
+
 def test_shapes_are_known_without_numbers():
   decoder, _, _ = greedy_chain()
   shape = lambda leaf: (leaf.shape, leaf.dtype)
@@ -235,8 +245,37 @@ def test_bad_models_and_lengths_are_refused():
     decoding.speculative(*target, *target, verifier='nope')
   with pytest.raises(ValueError, match='max_length must be >= 2, got 1'):
     decoding.speculative(*target, None, max_length=1)
+  with pytest.raises(ValueError, match='max_length must be an integer, got 16'):
+    decoding.speculative(*target, None, max_length=16.5)
+  with pytest.raises(ValueError, match='got the drafter PromptLookup: pass it'):
+    decoding.speculative(*target, drafters.PromptLookup())
   with pytest.raises(ValueError, match='at least one arm'):
     decoding.Decoder(*target, [])
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'reward': rewards.Emitted}, 'reward must be a Reward, .* got <class'),
+    (
+      {'reward': rewards.Throughput((1.0, 2.0), (3, 0))},
+      r'reward must have the depths of .*, \(3, 2\), got \(3, 0\)',
+    ),
+    ({'bandit': specjax.bandits.Hedge(2)}, "Hedge needs feedback 'full', .*"),
+  ],
+)
+def test_what_a_bandit_cannot_learn_from_is_refused(options, message):
+  several = arms.chain(3), arms.chain(2)
+  with pytest.raises(ValueError, match=message):
+    arms.decoder(*several, **{'bandit': specjax.bandits.UCB1(2)} | options)
+
+
+def test_the_target_as_a_goal_costs_no_bonus_probabilities():
+  lossless, plain = (
+    decoding.speculative(*arms.TARGET, *arms.DRAFT, goal=goal)
+    for goal in (specjax.goals.Target(), None)
+  )
+  assert lossless.round_fn == plain.round_fn
 
 
 def test_nan_parameters_are_reported():

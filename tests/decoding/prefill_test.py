@@ -450,6 +450,31 @@ def test_hedge_learns_once_from_all_arms():
   np.testing.assert_allclose(bandit_state[1:], acceptances(3), atol=2e-5)
 
 
+def test_trees_may_be_deeper_than_the_text_is_long():
+  """Past the text, a deep arm is judged by how the text was accepted."""
+  shallow, deep = (
+    arms.chain(length=length, draft=arms.TARGET) for length in (2, 5)
+  )
+  decoder = arms.decoder(shallow, deep, bandit='ucb1', warm_start=2)
+  bandit = decoder.init([[1, 2, 3, 4]], 8).bandit
+  later = 0.75 ** np.arange(1, 4)  # Two of two tokens: (2 + 1) / (2 + 2).
+  expected = np.array([2, 2 + later.sum()]) / 5
+  np.testing.assert_allclose(bandit.rewards, expected, atol=1e-5)
+
+
+def test_a_contextual_bandit_reads_the_text_that_it_learns_from():
+  decoder = learner(specjax.bandits.LinUCB(5, max_match=4), warm_start=4)
+  features = decoder.init([[1, 2, 3] * 4], 8).bandit.features
+  assert features[0] == 0 and features[4] == 1, 'a match of four tokens'
+
+
+def test_a_warm_start_may_be_longer_than_any_row():
+  rewards_of = lambda num: learner('ucb1', warm_start=num).init(PROMPTS, 8)
+  most = max(map(len, PROMPTS))
+  long, longer = (rewards_of(num).bandit.rewards for num in (most, 10_000))
+  np.testing.assert_allclose(longer, long, atol=1e-6)
+
+
 def test_bad_requests_are_refused():
   with pytest.raises(ValueError, match='warm_start must be >= 0, got -1'):
     learner('ucb1', warm_start=-1)
