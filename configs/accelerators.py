@@ -9,7 +9,7 @@ variable, JAX looks for devices. Targets are in bfloat16, with full KV caches of
 
 JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
     --config.find_mesh=true --config.targets="('DIRECTORY',)" \
-    --workdir=runs/mesh
+    --workdir=runs/find_mesh
 
 `find_mesh` finds the smallest mesh along 'model' on which a method fits.
 `over_least` is the bytes that a round reads and writes, over one read of the

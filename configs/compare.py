@@ -2,8 +2,8 @@ r"""Compares any methods of any family on the shipped prompts.
 
 python -m experiments.main --config=configs/compare.py --workdir=runs/compare \
     --config.methods="('none', 'medium:4', 'medium:8x4/kseq')"
-python -m experiments.main --config=configs/compare.py --workdir=runs/heads \
-    --config.family=smollm2/heads \
+python -m experiments.main --config=configs/compare.py \
+    --workdir=runs/compare_heads --config.family=smollm2/heads \
     --config.methods="('none', 'feature_head(eagle):4')"
 python -m experiments.main --config=configs/compare.py --workdir=runs/bandits \
     --config.arms="('medium:4', 'prompt_lookup:8')" \

@@ -3,9 +3,9 @@ r"""Decodes your prompts with the mini family, or another one.
 python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
     --config.prompt="Write a Python function to calculate the factorial of a \
 number."
-python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
+python -m experiments.main --config=configs/decode.py --workdir=runs/prompts \
     --config.prompts_file=prompts.jsonl --config.batch_size=8
-python -m experiments.main --config=configs/decode.py --workdir=runs/chat \
+python -m experiments.main --config=configs/decode.py --workdir=runs/system \
     --config.family=smollm2 --config.arms="('prompt_lookup:8',)" \
     --config.system="Answer briefly." --config.prompt="Who was Ada Lovelace?"
 python -m experiments.main --config=configs/decode.py --workdir=runs/pair \

@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/quickstart.py \
 Columns of the table: emitted tokens per target call (block efficiency); the
 speed-up where calls are bound by reading weights, which is block efficiency
 over 1 + draft length * size of the draft model / size of the target; and the
-speed-up of this machine's clock. They differ by how much longer a target call
+measured speed-up on this machine. They differ by how much longer a target call
 takes for a whole draft than for a single token, which is measured and printed
 below the table.
 

@@ -5,8 +5,8 @@ python -m experiments.main --config=configs/benchmark/costs.py \
 
 A run with the reward 'throughput' measures its arms itself, or reads this table
 with --config.costs=runs/costs, if both have the same family, batch size,
-temperature and max_length. A round with `medium:4` takes 2.1 ± 0.6 times as
-long as one of plain decoding at batch size 1, on two cores.
+temperature and max_length. A round with `medium:4` takes 2.1 times as long
+as one of plain decoding at batch size 1, on two cores.
 """
 
 import ml_collections

@@ -14,10 +14,12 @@ dynamic tree have 25 nodes each.
 At temperature 0, the dynamic tree emits 2.32 ± 0.09 tokens per round (eval),
 the static one 2.14 ± 0.09 and a chain of five 1.65 ± 0.05. At temperature 1,
 where its nodes are chosen rather than sampled, the dynamic tree emits fewer
-tokens than the static one (1.63 and 1.94). On two cores, a call with 26 tokens
+tokens than the static one (1.63 and 1.94). In these results, which are older
+than the cheaper calls for a few tokens, a call with 26 tokens on two cores
 costs more than it saves: over all domains, every head is slower than plain
-decoding (a chain of five reaches 0.83 ± 0.03 of its speed; in mathematics 1.09
+decoding (a chain of five reaches 0.82 ± 0.03 of its speed; in mathematics 1.09
 ± 0.04), and prompt lookup is 1.23 ± 0.06 times as fast.
+configs/benchmark/stops.py has later timings.
 """
 
 import pathlib

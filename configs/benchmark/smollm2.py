@@ -9,11 +9,12 @@ are interleaved. llama.cpp uses the file's 4-bit weights, all others the same
 weights in float32. Without data there are 8 prompts per domain.
 
 On two cores and at temperature 0, specjax is 1.26 ± 0.02 times as fast as
-`generate` of transformers, without drafts. A call with five tokens takes 1.4
-times as long as one with a single token (`rounds.py:smollm2`), and more with
-nine: only `suffix` is faster than plain decoding, 1.06 ± 0.03 times, and no
-method at temperature 1. The distilled drafter emits 1.72 ± 0.04 tokens per
-call. The bandit with the reward of tokens per second is 1% and 14% slower.
+`generate` of transformers, without drafts. These results are older than the
+cheaper calls for a few tokens (docs/models.md): no method is faster than plain
+decoding beyond the errors, and `suffix` reaches 1.06 ± 0.03 of its speed. The
+distilled drafter emits 1.72 ± 0.04 tokens per call. The bandit with the reward
+of tokens per second reaches 0.99 ± 0.03 of the speed of plain decoding, and
+0.86 ± 0.02 at temperature 1.
 llama.cpp reads a sixth of the bytes. If GCC 12 compiles llama.cpp for AMX, its
 programs crash; use CMAKE_ARGS=-DGGML_NATIVE=OFF.
 """

@@ -5,10 +5,11 @@ python -m experiments.main --config=configs/benchmark/split.py \
 
 Answers why a speed-up is smaller than a paper's. A speed-up is block efficiency
 (emitted tokens per target call) over the time of a round in rounds of plain
-decoding. Where calls are bound by reading weights, a round takes
-1 + draft length * size of the draft model / size of the target of them; here,
-it takes as long as its parts do. All families, methods, prompts and batch sizes
-are possible; `configs/benchmark/split.py:smollm2` has the drafters of SmolLM2.
+decoding. Where calls are bound by reading weights, a round takes as long as
+1 + draft length * size of the draft model / size of the target plain rounds;
+here, it takes as long as its parts. All families, methods, prompts and batch
+sizes are possible; `configs/benchmark/split.py:smollm2` has the drafters of
+SmolLM2.
 
 Parts are timed on the first prompts after prefill, each in a loop of its own.
 They are not representative for a drafter that finds nothing there, such as

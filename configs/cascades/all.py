@@ -1,4 +1,4 @@
-r"""Runs all cascades: every config in this folder, and its tables.
+r"""Runs the experiments of speculative cascades, and writes their tables.
 
 python -m experiments.main --config=configs/cascades/all.py \
     --config.data_dir=DATA --workdir=runs/cascades
@@ -6,6 +6,8 @@ python -m experiments.main --config=configs/cascades/all.py \
 The encoder-decoders of configs/train/encoder_decoder.py are trained first.
 `configs/cascades/all.py:small` has fewer prompts and experiments, all but one
 with the mini family, and trains nothing; it writes tables to its workdir.
+
+Configs that need other weights or an accelerator are left out.
 """
 
 from configs.cascades import frontier

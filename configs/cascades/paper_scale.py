@@ -5,11 +5,11 @@ python -m experiments.main --config=configs/cascades/paper_scale.py:t5_wmt \
 
 Variants and lengths are those of Narasimhan et al. (2024), Section 6 and
 Appendix E: `:t5_wmt`, `:t5_xsum` and `:t5_cnn_dm` with T5 small and large that
-were fine-tuned on the task, temperature 1, 5 draft tokens, and clocks on 500
+were fine-tuned on the task, temperature 1, 5 draft tokens, and timings on 500
 examples with 3 repeats; `:gemma_wmt`, `:gemma_cnn_dm`, `:gemma_gsm8k`,
 `:gemma_mbpp`, `:gemma_squad`, `:gemma_web_questions`,
 `:gemma_natural_questions` and `:gemma_trivia_qa` with Gemma 2 2B and 27B, one
-draft token, and 1,000 prompts without clocks. An error lists the weights and
+draft token, and 1,000 prompts without timings. An error lists the weights and
 data that are missing. The paper's few-shot prompts are not printed; `template`
 has an instruction. Programs of MBPP are not executed: they are compared with
 the reference. Questions of SQuAD 2.0 that its passage does not answer have the

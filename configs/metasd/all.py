@@ -1,4 +1,4 @@
-r"""Runs all of MetaSD: every config in this folder, and its tables.
+r"""Runs the experiments of MetaSD, and writes their tables.
 
 python -m experiments.main --config=configs/metasd/all.py \
     --config.data_dir=DATA --workdir=runs/metasd
@@ -6,6 +6,9 @@ python -m experiments.main --config=configs/metasd/all.py \
 `configs/metasd/all.py:small` has fewer prompts and experiments: it leaves out
 heads, languages, temperatures, batches, lengths of drafts and answers, and KV
 cache policies. It writes tables to its workdir.
+
+Configs that need other weights or an accelerator are left out, and so are those
+that train the specialists of mini, which come with the package.
 """
 
 from experiments.common import suite

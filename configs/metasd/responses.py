@@ -3,8 +3,9 @@ r"""Responses of the mini target in each domain, for its specialized drafters.
 python -m experiments.main --config=configs/metasd/responses.py \
     --config.data_dir=DATA --workdir=runs/specialist_responses
 
-Temperatures are those of MetaSD (Kim et al. 2026), Appendix F.1. The numbers of
-prompts give about equally many tokens per domain.
+The target is that of configs/train/target.py, in runs/target. Temperatures are
+those of MetaSD (Kim et al. 2026), Appendix F.1. The numbers of prompts give
+about equally many tokens per domain.
 """
 
 import ml_collections

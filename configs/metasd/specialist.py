@@ -7,8 +7,9 @@ for name in all code math qa summarization translation \
 done
 
 'all' is the general drafter: it has the same size and initialization, and is
-trained on all of these domains with three times the steps. The responses of
-configs/metasd/responses.py are required.
+trained on all of these domains with three times the steps. The runs of
+configs/train/tokenizer.py, target.py and drafters.py (docs/models.md), and of
+configs/metasd/responses.py, are required in their workdirs.
 """
 
 import ml_collections

@@ -1,10 +1,12 @@
-r"""Runs all of SpecTr: every config in this folder, and its tables.
+r"""Runs the experiments of SpecTr, and writes their tables.
 
 python -m experiments.main --config=configs/spectr/all.py \
     --config.data_dir=DATA --workdir=runs/spectr
 
 `configs/spectr/all.py:small` has fewer prompts and experiments; it writes the
 tables to its workdir.
+
+Configs that need other weights or an accelerator are left out.
 """
 
 from experiments.common import suite

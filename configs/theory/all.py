@@ -1,10 +1,12 @@
-r"""Runs all of the theory paper: every config in this folder, and its tables.
+r"""Runs the experiments of the theory paper, and writes their tables.
 
 python -m experiments.main --config=configs/theory/all.py \
     --config.data_dir=DATA --workdir=runs/theory
 
 `configs/theory/all.py:small` has fewer prompts and experiments; it writes the
 tables to its workdir.
+
+Configs that need other weights or an accelerator are left out.
 """
 
 from experiments.common import suite

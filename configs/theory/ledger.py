@@ -5,10 +5,8 @@ python -m experiments.main --config=configs/theory/ledger.py \
 
 Bias and rejection are closed forms of the draft's and the target's
 distributions after each prefix of decoded texts, as if every token had been
-drafted and tested. They distinguish OPT and UNO without the noise of win rates:
-with mini's drafter `small`, UNO is 0.028 ± 0.003 further from the target's
-distribution than OPT at epsilon 0.01, 0.001 at 0.2, and 0.0001 or less from 0.4
-on. The paper's code for UNO is two to four times as far.
+drafted and tested. They distinguish OPT and UNO without the noise of win rates;
+docs/results/theory.md has the differences for SmolLM2.
 """
 
 from configs.theory import diagnose

@@ -9,11 +9,12 @@ python -m experiments.main --config=configs/train/responses.py:long \
 python -m experiments.main --config=configs/train/responses.py:smollm2 \
     --config.data_dir=DATA --workdir=runs/smollm2_responses
 
-The first command samples from the target of the mini family, the others from
-SmolLM2: 'short' and 'long' for short and long prompts from each domain,
-'smollm2' for all train prompts of at most 280 tokens, greedily and at
-temperature 1. `responses.npz` contains the sampled token ids, and
-`responses.jsonl` the texts; models can be trained on either.
+The first command samples from the target that configs/train/target.py has
+trained in runs/target (`--config.family=mini` samples from the one that comes
+with the package), the others from SmolLM2: 'short' and 'long' for short and
+long prompts from each domain, 'smollm2' for all train prompts of at most 280
+tokens, greedily and at temperature 1. `responses.npz` contains the sampled
+token ids, and `responses.jsonl` the texts; models can be trained on either.
 """
 
 import ml_collections

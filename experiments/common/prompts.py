@@ -16,7 +16,7 @@ optional:
     longer_than   only prompts with more than this number of tokens are used.
     template      a text with one '{}', the place of a prompt, such as
                   'Summarize: {}'.
-    rephrase      whether prompts are put in other words.
+    rephrase      whether prompts are paraphrased, by templates.
     turns         the number of prompts in a session, each from another domain.
                   A bandit keeps its state within a session.
     conversation  whether the turns of a session form one conversation. By
