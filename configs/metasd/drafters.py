@@ -3,7 +3,7 @@ r"""Specialized drafters, bandits and routers: MetaSD's main tables.
 python -m experiments.main --config=configs/metasd/drafters.py \
     --config.data_dir=DATA --workdir=runs/metasd_drafters
 
-These are Tables 3 and 7 (in domain), 12 (in other words), 6 (router) and 11
+These are Tables 3 and 7 (in domain), 12 (paraphrased), 6 (router) and 11
 (out of domain). All drafters have the same size, so that the paper's ratios of
 speed-ups are compared with our ratios of block efficiencies; --config.repeats=3
 also measures speed-ups. In domain, ucb1 emits 3.29 ± 0.13 tokens per target
@@ -92,7 +92,7 @@ def get_config(which='mini'):
     baseline=general,  # The method that all are compared with.
     prompts={
       'in domain': {'domains': DOMAINS},
-      'in other words': {'domains': DOMAINS, 'rephrase': True},
+      'paraphrased': {'domains': DOMAINS, 'rephrase': True},
       'out of domain': {'domains': variant['unseen']},
     },
     methods=(  # Methods that are no arms of the bandits.
@@ -228,13 +228,13 @@ def _tables(arm, general, halves):
   all_methods = methods | baselines | BANDITS
   compared = ratios(arm, general)
   others = tuple((_BD, BANDITS[name]) for name in ('EXP3', 'SH', 'random'))
-  in_domain, in_other_words = (
-    {'prompts': name} for name in ('in domain', 'in other words')
+  in_domain, paraphrased = (
+    {'prompts': name} for name in ('in domain', 'paraphrased')
   )
   return (
     speed_ups(7, in_domain, REWARDS, ((_BD, _BE),), drafters='chains'),
     speed_ups(3, in_domain, all_methods, (*compared, *others)),
-    speed_ups(12, in_other_words, methods | {'UCB': _BD}, compared),
+    speed_ups(12, paraphrased, methods | {'UCB': _BD}, compared),
     *(_unseen_domains(6, half, 'router', 'router') for half in halves),
     *(_unseen_domains(11, half, 'OFA', general) for half in halves),
     *map(_unseen_specialists, halves),
@@ -260,7 +260,7 @@ def _unseen_domains(number, half, paper_method, method):
   )
   numbers = numbers[numbers.pop('drafters') == half]
   speed = numbers.set_index(['prompts', 'method'])['number']
-  has_prompts = numbers['prompts'].isin(['in domain', 'in other words'])
+  has_prompts = numbers['prompts'].isin(['in domain', 'paraphrased'])
   result = paper.table(
     _source(number, half),
     'speed_up',
