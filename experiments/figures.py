@@ -441,7 +441,8 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'theory_temperatures': (_temperatures, 'theory/draft_temperature'),
   'theory_predictions': (_predictions,),
   'benchmark_batching': (_batching, 'benchmark/refill-smollm2'),
-  'train_growth': (
+  'train_growth': (_growth, 'benchmark/growth', 'train/heads/growth'),
+  'train_growth-mini': (
     *(_growth, 'benchmark/growth-mini', 'train/heads/growth-mini'),
   ),
   'quickstart_text': (_quickstart('text'), 'quickstart'),

@@ -560,7 +560,10 @@ def _make_drafter(
   has_goal = goal is not None
   if draft is None:
     return drafters.NoDrafter()
-  drafter_class: Callable[..., base.Drafter] = drafters.Autoregressive
+  # At temperature 0, independent draws would all be the same token.
+  drafter_class: Callable[..., base.Drafter] = functools.partial(
+    drafters.Autoregressive, distinct=sampling.is_greedy
+  )
   for kind, kind_drafter in _DRAFTERS_OF_HEADS.items():
     if isinstance(draft, kind):
       drafter_class = kind_drafter

@@ -278,6 +278,19 @@ def test_the_target_as_a_goal_costs_no_bonus_probabilities():
   assert lossless.round_fn == plain.round_fn
 
 
+def test_several_drafts_differ_at_temperature_0():
+  options = {'draft_length': 2, 'sampling': arms.GREEDY}
+  one, several = (
+    decoding.speculative(
+      *arms.TARGET, *arms.DRAFT, num_drafts=num, max_length=64, **options
+    ).decode(sizes.PROMPTS, sizes.NEW)
+    for num in (1, 4)
+  )
+  assert arms.tokens(several) == arms.tokens(one)
+  rounds = [sum(result.rounds for result in batch) for batch in (one, several)]
+  assert rounds[1] < rounds[0], 'siblings add no token that is accepted'
+
+
 def test_nan_parameters_are_reported():
   model, params = arms.TARGET
   table = params['embedding']['embedding'] * np.nan

@@ -9,6 +9,7 @@ from experiments import claims
 from experiments import figures
 from experiments.common import results
 
+_TEMPERATURE = 'sampling.temperature'
 _DATA = pathlib.Path(__file__).parents[2] / 'docs' / 'results' / 'data'
 _ROWS = (
   {'method': 'a', 'gain': 1.1, 'gain_error': 0.04},
@@ -115,13 +116,17 @@ def test_a_claim_without_a_kept_result_is_an_error():
   assert str(error.value) == message
 
 
-def test_all_claims_have_rows_in_kept_results():
-  contents = {
+def _kept():
+  """Returns the contents of all kept results, by name."""
+  return {
     path.relative_to(_DATA).with_suffix('').as_posix(): results.read(path)
     for path in _DATA.rglob('*.json')
   }
+
+
+def test_all_claims_have_rows_in_kept_results():
   table = claims.read()
-  verdicts = claims.judge_all(table, contents)
+  verdicts = claims.judge_all(table, _kept())
   assert len(verdicts) == len(table) > 3
   assert verdicts['ours'].notna().all()
   for column in ('name', 'claim'):
@@ -151,6 +156,18 @@ def test_predictions_are_for_all_domains_together():
   assert table.to_dict('records') == [
     {'result': 'x/y', 'method': 'm', 'predicted': 1.8, 'measured': 2.0}
   ]
+
+
+@pytest.mark.parametrize('family', ['', '-mini'])
+def test_growth_is_drawn_by_training_tokens(family):
+  """All heads are drawn at each temperature; all but the first one were fit."""
+  contents = _kept()
+  rows = contents[f'benchmark/growth{family}']['rows']
+  expected = sorted({row['training_tokens'] / 1000 for row in rows})
+  (axes,) = figures.draw(f'train_growth{family}', contents).axes
+  drawn = [line.get_xdata().tolist() for line in axes.get_lines()]
+  assert drawn.count(expected) == len({row[_TEMPERATURE] for row in rows}) == 2
+  assert sum(len(positions) == len(expected) - 1 for positions in drawn) == 1
 
 
 def test_an_unknown_figure_is_an_error():

@@ -1,6 +1,7 @@
 r"""Trains one EAGLE head further on more and more of its target's responses.
 
 python -m experiments.main --config=configs/train/responses.py:smollm2 \
+    --config.temperatures='(0.0,)' --config.max_prompt_tokens=128 \
     --config.data_dir=DATA --workdir=runs/smollm2_responses
 python -m experiments.main --config=configs/train/heads/growth.py \
     --config.data_dir=DATA --workdir=runs/growth
@@ -27,7 +28,7 @@ configs/benchmark/growth.py measures acceptance in the decode loop.
 from configs.train.heads import losses
 from specjax import registry
 
-_STEPS = {'smollm2': (125, 250, 500), 'mini': (125, 500, 2000)}
+_STEPS = {'smollm2': (136, 272, 544), 'mini': (125, 500, 2000)}
 _ROW_LENGTH = 512
 # The head that all others start from.
 STARTS = {
