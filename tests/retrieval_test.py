@@ -406,7 +406,7 @@ def test_the_estimate_is_the_mass_of_what_would_be_proposed():
     ('suffix', {'draft_length': 0}, 'draft_length must be >= 1, got 0'),
     ('suffix', {'num_drafts': 0}, 'num_drafts must be >= 1, got 0'),
     ('suffix', {'max_match': 0}, r'max_match must lie in \[1, 32\], got 0'),
-    ('suffix', {'factor': 0.0}, 'factor must be > 0, got 0.0'),
+    ('suffix', {'factor': 0.0}, 'factor must be > 0 and finite, got 0.0'),
   ],
 )
 def test_options_out_of_range_raise(name, options, message):
