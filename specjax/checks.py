@@ -31,13 +31,15 @@ def check_integers(
 ) -> None:
   """Raises a `ValueError` unless known values are integers in `[low, high]`.
 
+  The type of JAX arrays is not checked, as functions on pytrees change it.
+
   Args:
     name: name of the argument, for the error.
     values: an integer, an array, or a sequence of integers.
     low: smallest allowed value.
     high: largest allowed value.
   """
-  if is_known(values):
+  if is_known(values) and not isinstance(values, jax.Array):
     array = np.asarray(values)
     if array.size and not np.issubdtype(array.dtype, np.integer):
       allowed = 'hold integers' if array.ndim else 'be an integer'

@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
   def over(self, other: 'Estimate') -> 'Estimate':
     """Returns the ratio to another estimate from the same items.
 
-    Common variation of the items cancels.
+    Common variation of the items cancels. The ratio to zero is NaN.
 
     Args:
       other: an estimate from the same items, in the same order.
@@ -43,6 +43,8 @@ class Estimate(NamedTuple):
         f'other must have {len(self.deviations)} items, got '
         f'{len(other.deviations)}.'
       )
+    if not other.value:
+      return Estimate(float('nan'), np.full_like(self.deviations, np.nan))
     value = self.value / other.value
     deviations = self.deviations - value * other.deviations
     return Estimate(value, deviations / other.value)

@@ -68,16 +68,19 @@ class Sampling:
       if isinstance(value, int | np.number):
         object.__setattr__(self, name, float(value))
     if checks.is_known(self.temperature):
-      cold = 0 < self.temperature < _COLDEST
-      if cold or not 0 <= self.temperature < math.inf:
+      values = np.asarray(self.temperature, np.float64)
+      is_valid = (values == 0) | (_COLDEST <= values) & (values < math.inf)
+      if not is_valid.all():
         raise ValueError(
           f'temperature must be 0 (greedy) or lie in [{_COLDEST:g}, inf), got '
           f'{self.temperature}.'
         )
     if self.top_k is not None:
       checks.check_integers('top_k', self.top_k, 1)
-    if checks.is_known(self.top_p) and not 0 < self.top_p <= 1:
-      raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
+    if checks.is_known(self.top_p):
+      values = np.asarray(self.top_p, np.float64)
+      if not ((0 < values) & (values <= 1)).all():
+        raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
     checks.check_range('min_p', self.min_p, 0, 1)
     if self.shared_noise and self.is_greedy:
       raise ValueError(

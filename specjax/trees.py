@@ -32,8 +32,8 @@ class Topology:
   parents: tuple[int, ...]
 
   def __post_init__(self):
-    object.__setattr__(self, 'parents', tuple(self.parents))
     checks.check_integers('parents', self.parents, -math.inf)
+    object.__setattr__(self, 'parents', tuple(map(int, self.parents)))
     for node, parent in enumerate(self.parents):
       if not -1 <= parent < node:
         raise ValueError(
@@ -286,7 +286,7 @@ def chains(num_chains: int, length: int) -> Topology:
 
 def prefix_tree(factors: tuple[int, ...]) -> Topology:
   """Every node of depth `i` has `factors[i]` children (SpecTr, Algorithm 4)."""
-  if not factors:
+  if not len(factors):
     raise ValueError('factors must name at least one level.')
   parents: list[int] = []
   level = [-1]

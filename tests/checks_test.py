@@ -1,5 +1,6 @@
 """Counts are integers: a fraction, a bool or a text is refused by name."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,7 +10,8 @@ from specjax import drafters
 
 
 @pytest.mark.parametrize(
-  'values', [1, np.int64(3), (1, 2), np.array([1, 3]), (), object()]
+  'values',
+  [1, np.int64(3), (1, 2), np.array([1, 3]), (), object(), jnp.float32(2)],
 )
 def test_integers_in_range_pass(values):
   checks.check_integers('depth', values, 1, 3)

@@ -375,3 +375,23 @@ def test_numbers_are_leaves_unless_they_skip_a_step():
       sampling.probabilities(logits, how),
       rtol=1e-6,
     )
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'temperature': jnp.float32(-1)}, 'temperature must be 0 .* got -1.0'),
+    ({'temperature': np.array([0.5, -1])}, 'temperature must be 0'),
+    ({'top_p': jnp.float32(1.5)}, r'top_p must lie in \(0, 1\], got 1.5'),
+    ({'top_k': 2.5}, 'top_k must be an integer, got 2.5'),
+  ],
+)
+def test_arrays_are_checked_as_numbers_are(options, message):
+  with pytest.raises(ValueError, match=message):
+    sampling.Sampling(**options)
+
+
+def test_several_settings_are_a_pytree_with_stacked_leaves():
+  settings = [sampling.Sampling(0.7), sampling.Sampling(0.8)]
+  stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *settings)
+  np.testing.assert_array_equal(stacked.temperature, [0.7, 0.8])

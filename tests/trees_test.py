@@ -109,7 +109,8 @@ def test_equal_topologies_are_one_key():
 
 def test_a_list_of_parents_is_the_same_key():
   assert hash(trees.of_parents([-1, 0])) == hash(trees.of_parents((-1, 0)))
-  assert trees.of_parents([-1, 0]) == trees.chain(2)
+  for parents in ([-1, 0], np.array([-1, 0]), jnp.array([-1, 0])):
+    assert trees.of_parents(parents) == trees.chain(2)
 
 
 @pytest.mark.parametrize(

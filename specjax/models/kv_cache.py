@@ -244,8 +244,8 @@ def _write_by_rows(
 ) -> tuple[KeysAndValues, ...]:
   """Returns the result of `_write_all`, with one loop over rows.
 
-  XLA for TPUs would make a loop over rows for each buffer. That indices may not
-  be negative spares a round three kernels for each cache.
+  XLA for TPUs would make a loop over rows for each buffer. Without the handling
+  of negative indices, a round has three kernels less for each cache.
   """
   index = path[:, None, :, None]
   selected = jax.tree.map(

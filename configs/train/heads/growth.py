@@ -2,7 +2,7 @@ r"""Trains one EAGLE head further on more and more of its target's responses.
 
 python -m experiments.main --config=configs/train/responses.py:smollm2 \
     --config.temperatures='(0.0,)' --config.max_prompt_tokens=128 \
-    --config.data_dir=DATA --workdir=runs/smollm2_responses
+    --config.data_dir=DATA --workdir=runs/smollm2_greedy
 python -m experiments.main --config=configs/train/heads/growth.py \
     --config.data_dir=DATA --workdir=runs/growth
 
@@ -29,6 +29,7 @@ from configs.train.heads import losses
 from specjax import registry
 
 _STEPS = {'smollm2': (136, 272, 544), 'mini': (125, 500, 2000)}
+_RESPONSES = {'smollm2': 'runs/smollm2_greedy', 'mini': 'runs/mini_responses'}
 _ROW_LENGTH = 512
 # The head that all others start from.
 STARTS = {
@@ -61,8 +62,7 @@ def get_config(family='smollm2'):
     }
     for steps in _STEPS[family]
   }
-  if family == 'mini':
-    config.responses = ('runs/mini_responses/responses.npz',)
+  config.responses = (f'{_RESPONSES[family]}/responses.npz',)
   config.row_length = _ROW_LENGTH
   config.training.batch_size = 1
   return config
