@@ -452,6 +452,7 @@ def test_later_turns_have_the_tokens_of_transformers(
     yield 'a state', [decoding.Piece(token, 'sampled') for token in answer]
 
   monkeypatch.setattr(decoding, 'stream', stream)
+  monkeypatch.setattr(decoding, 'check_flags', lambda state: None)
   monkeypatch.setattr(decoding, 'pieces', lambda info: info)
   conversation, history = families.Conversation(tokenizer, Recorder()), []
   for text, reply in zip(_TEXTS, ('tea', 'the x', 'hi\n', '\nx', '.', 'hi')):

@@ -25,7 +25,7 @@ from tests.experiments import toy
 _ARMS = ('small:2', 'prompt_lookup:3')
 _DRAFTERS = toy.SIZES | {
   'arms': _ARMS,
-  'bandits': ({'bandit': 'hedge', 'label': 'hedge'},),
+  'bandits': ({'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge'},),
   'repeats': 1,
 }
 _LENGTHS = toy.SIZES | {
