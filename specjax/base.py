@@ -624,6 +624,9 @@ class StateSlot(NamedTuple):
 
   name: Hashable
   num_levels: int  # levels of its tree that the drafter has read itself
+  # What an `estimate` depends on, besides the state: of drafters that share it,
+  # only the owner estimates acceptance.
+  estimate: Hashable = None
 
 
 class Drafter:

@@ -6,6 +6,7 @@ static. Equality, hashing and the sharing of compiled programs then follow
 JAX's own rules.
 """
 
+from collections.abc import Hashable
 from collections.abc import Iterable
 import dataclasses
 from typing import Any
@@ -80,6 +81,17 @@ def component(cls: _Class) -> _Class:
     frozen_class, flatten_with_keys, unflatten, flatten
   )
   return frozen_class
+
+
+def identity(tree: Any) -> Hashable:
+  """Returns a key that is equal for trees of the same numbers and arrays.
+
+  Arrays are the same if they are one object.
+  """
+  leaves, structure = jax.tree.flatten(tree)
+  is_number = lambda leaf: isinstance(leaf, int | float)
+  keys = [leaf if is_number(leaf) else id(leaf) for leaf in leaves]
+  return structure, tuple(keys)
 
 
 def _as_float(value: Any) -> Any:

@@ -142,7 +142,8 @@ def acceptance_by_position(
   """Returns acceptance rates by depth, and standard errors, `[D]` each.
 
   The rate of a depth is the share of accepted tokens among those whose
-  predecessors in the round were all accepted. Both are NaN if there are none.
+  predecessors in the round were all accepted, unless the row ended with them.
+  Both are NaN if there are none.
   """
   return acceptance(
     [result.accepted for result in results],
@@ -158,7 +159,7 @@ def acceptance(
   Args:
     accepted: `[n, D]` accepted tokens at each depth, for independent items.
     tested: `[n, D]` rounds whose tree reached each depth, and that accepted all
-      tokens above it.
+      tokens above it and did not end there.
   """
   accepted, tested = np.asarray(accepted, float), np.asarray(tested, float)
   rates = np.array(

@@ -65,15 +65,19 @@ class Sampling:
   def __post_init__(self) -> None:
     for name in _SKIPPED:
       value = getattr(self, name)
+      if isinstance(value, str):
+        raise ValueError(f'{name} must be a number, got {value!r}.')
       if isinstance(value, int | np.number):
         object.__setattr__(self, name, float(value))
     if checks.is_known(self.temperature):
       values = np.asarray(self.temperature, np.float64)
-      is_valid = (values == 0) | (_COLDEST <= values) & (values < math.inf)
+      is_valid = (_COLDEST <= values) & (values < math.inf)
+      # Greedy decoding is another program, which an array does not select.
+      is_valid |= (values == 0) & isinstance(self.temperature, float)
       if not is_valid.all():
         raise ValueError(
-          f'temperature must be 0 (greedy) or lie in [{_COLDEST:g}, inf), got '
-          f'{self.temperature}.'
+          f'temperature must be 0 (greedy) or lie in [{_COLDEST:g}, inf), and '
+          f'a number instead of an array if it is 0, got {self.temperature}.'
         )
     if self.top_k is not None:
       checks.check_integers('top_k', self.top_k, 1)

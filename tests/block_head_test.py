@@ -1,5 +1,6 @@
 """A head that drafts a block of tokens in one call: DFlash, DSpark."""
 
+import dataclasses
 import functools
 
 import jax
@@ -112,6 +113,38 @@ def largest_error(kind, **attributes):
       expected = head.condition(head_params, logits[None], before)[0]
       errors.append(np.abs(probs[row] - jax.nn.softmax(expected)).max())
   return max(errors), np.unique(rounds[-1]).tolist()
+
+
+def test_outputs_depend_on_distances_in_local_layers_too():
+  """A layer's queries and keys have the same rotary frequencies."""
+  _, target_params = arms.TARGET
+  target_config = dataclasses.replace(
+    arms.TARGET[0].config,
+    **{'sliding_window': 64, 'local_layers': (True, False)},
+    local_rope_theta=100.0,
+  )
+  config = heads.configure(
+    'dflash', target_config, taps=_TAPS, mask_token=_MASK, num_layers=2
+  )
+  head = heads.head(config)
+  params = heads.begin(jax.random.key(4), config, target_config, target_params)
+  shape = 1, 6, target_config.d_model
+  features = tuple(jax.random.normal(jax.random.key(5), (len(_TAPS), *shape)))
+  index, block = jnp.arange(6)[None], jnp.full((1, 3), _MASK)
+
+  def outputs_at(first):
+    entries = head.encode(params, features, first + index)
+    positions = first + 5 + jnp.arange(3)[None]
+    return head.extend(
+      params,
+      None,
+      block,
+      pending_kv=entries,
+      positions=positions,
+      mask=np.ones((3, 9), bool),
+    )[0]
+
+  np.testing.assert_allclose(outputs_at(0), outputs_at(40), atol=1e-4)
 
 
 @pytest.mark.parametrize('kind', _KINDS)

@@ -382,6 +382,8 @@ def test_numbers_are_leaves_unless_they_skip_a_step():
   [
     ({'temperature': jnp.float32(-1)}, 'temperature must be 0 .* got -1.0'),
     ({'temperature': np.array([0.5, -1])}, 'temperature must be 0'),
+    ({'temperature': jnp.array(0.0)}, 'a number .* if it is 0, got 0.0'),
+    ({'temperature': '0.7'}, "temperature must be a number, got '0.7'"),
     ({'top_p': jnp.float32(1.5)}, r'top_p must lie in \(0, 1\], got 1.5'),
     ({'top_k': 2.5}, 'top_k must be an integer, got 2.5'),
   ],

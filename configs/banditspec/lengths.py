@@ -4,9 +4,7 @@ python -m experiments.main --config=configs/banditspec/lengths.py \
     --workdir=runs/banditspec_lengths
 
 The paper's figure has no numbers: its UCBSpec stays close to the best length in
-hindsight. With mini, `ucb1(beta=0.1)` reaches 0.90, 0.97, 0.91 and 0.93 (± 0.03
-or less) of the tokens per second of the best length at batch sizes 1, 2, 4
-and 8. `predicted_speed_up` follows from the cost table for the same rounds.
+hindsight. `predicted_speed_up` follows from the cost table for the same rounds.
 """
 
 import ml_collections

@@ -1,4 +1,4 @@
-r"""Drafters of one call beside drafters of a call per token, with SmolLM2.
+r"""Compares drafters of one call per draft with drafters of one call per token.
 
 python -m experiments.main --config=configs/train/responses.py:smollm2 \
     --config.temperatures='(0.0,)' --config.max_prompt_tokens=128 \

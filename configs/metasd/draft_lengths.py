@@ -3,9 +3,8 @@ r"""Draft lengths, for the right specialist and for bandits: MetaSD's Figure 2.
 python -m experiments.main --config=configs/metasd/draft_lengths.py \
     --config.data_dir=DATA --workdir=runs/metasd_draft_lengths
 
-As in the figure, tokens per round rise with the draft length and level off, and
-the speed-up falls again: the specialist for code is fastest with 3 draft
-tokens, and emits 2.66 ± 0.29 tokens per round.
+In the figure, tokens per round rise with the draft length and level off, and
+the speed-up falls again.
 """
 
 from configs.metasd import drafters

@@ -4,8 +4,7 @@ python -m experiments.main --config=configs/metasd/languages.py \
     --config.data_dir=DATA --workdir=runs/metasd_languages
 
 Claims are ratios as in drafters.py. draft-all, which is slow in the paper,
-requires speed-ups (--config.repeats=3). On long German texts, ucb1 with BD
-reaches 0.93 ± 0.02 of the German specialist, which is the best arm.
+requires speed-ups (--config.repeats=3).
 """
 
 from configs.metasd import drafters

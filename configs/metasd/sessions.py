@@ -4,9 +4,8 @@ python -m experiments.main --config=configs/metasd/sessions.py \
     --config.data_dir=DATA --workdir=runs/metasd_sessions
 
 MetaSD starts anew with every query, so that a bandit over five arms still
-explores when an answer of 15 tokens ends. If it keeps its state, as for a user
-who stays with one task, ucb1 with BD reaches 0.99 ± 0.01 of the specialist's
-block efficiency in qa.
+explores when an answer of 15 tokens ends. Here it keeps its state, as for a
+user who stays with one task.
 
 `configs/metasd/sessions.py:heads` does the same with heads.py: with MetaEagle,
 ucb1 with BD reaches 0.97 to 1.01 of the best head's block efficiency in every

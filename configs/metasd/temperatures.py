@@ -3,9 +3,7 @@ r"""Specialists and bandits above temperature 0: MetaSD's Tables 14 and 15.
 python -m experiments.main --config=configs/metasd/temperatures.py \
     --config.data_dir=DATA --workdir=runs/metasd_temperatures
 
-Claims are ratios of block efficiencies, as in drafters.py. Over all five
-domains, ucb1 with BD emits 3.15 ± 0.08 tokens per target call at temperature
-0.7 and 2.93 ± 0.07 at 1, and the general drafter 3.15 ± 0.08 and 2.97 ± 0.06.
+Claims are ratios of block efficiencies, as in drafters.py.
 
 `configs/metasd/temperatures.py:smollm2` uses chains from SmolLM2's heads, and
 `configs/metasd/temperatures.py:heads` is MetaEagle at temperature 1: Table 16.

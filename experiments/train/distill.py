@@ -127,6 +127,11 @@ def _find_start(family: families.Family, name: str) -> families.Model:
     raise ValueError(
       f'start must be a decoder-only model of the family, got {name!r}.'
     )
+  if not isinstance(drafter.model, adapters.Transformer):
+    raise ValueError(
+      f'start must have the vocabulary of the target, got {name!r}, whose '
+      'vocabulary is another one.'
+    )
   return drafter
 
 

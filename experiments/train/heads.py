@@ -1,6 +1,7 @@
 """Trains heads of any kind on any target's hidden states."""
 
 import dataclasses
+import functools
 import os
 from typing import Any
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from experiments.common import prompts as prompts_lib
 from experiments.train import growth
 from experiments.train import teacher_outputs
 from specjax import base
+from specjax import checks
 from specjax import families
 from specjax import models
 from specjax.models import adapters
@@ -51,12 +53,18 @@ def run(config, workdir):
   target = family.target
   taps = {tap for entry in entries.values() for tap in entry.head.config.taps}
   taps = sorted(taps - {-1})
-  outputs = teacher_outputs.compute(config, family, workdir, taps)
+  outputs = teacher_outputs.compute(
+    config, family, workdir, taps, unused=_mask_tokens(entries)
+  )
   trained_heads, trained = {}, {}
   for number, (name, entry) in enumerate(entries.items()):
     folder = os.path.join(workdir, name)
     seconds = growth.seconds(folder, len(entries) - number)
-    if seconds is None:
+    previous = trained.get(entry.start)
+    is_waiting = entry.start in entries and (
+      previous is None or not growth.is_complete(previous)
+    )
+    if seconds is None or is_waiting:
       workdir.is_incomplete = True
       continue
     head = trained_heads.get(entry.start, entry.head)
@@ -72,7 +80,6 @@ def run(config, workdir):
       heads.own_params(head.config, head.params),
       np.dtype(config.stored_as),
     )
-    previous = trained.get(entry.start)
     trained[name] = growth.Trained(
       folder, entry.training, previous, is_new=entry.start is None
     )
@@ -104,10 +111,14 @@ def _parse_entry(config: Any, name: str, target: families.Model) -> _Entry:
   configs.check_known(fields, known, f'heads.{name}: Unknown field')
   required = {'kind', 'options'} if start is None else set()
   _check_all(fields, {'recipe', *required}, f'heads.{name}')
-  head = _initial_head(config.heads, name, target)
+  head = _initial_head(config, name, target)
   location = f'heads.{name}.recipe'
   recipe = _recipe(head.config, dict(fields['recipe']), location)
   with configs.error_context(location, recipe):
+    if 'num_blocks' in recipe:
+      checks.check_integers(
+        'num_blocks', recipe['num_blocks'], 1, config.row_length
+      )
     _loss(head.config, target.config, recipe)
   # A head that continues another one reads the text in another order.
   training = {'seed': config.seed + _stage(config.heads, name)}
@@ -165,8 +176,19 @@ def _in_order(entries: Any) -> list[str]:
   return order
 
 
-def _initial_head(entries: Any, name: str, target: families.Model) -> _Head:
+def _mask_tokens(entries: dict[str, _Entry]) -> list[int]:
+  """Returns the tokens that stand for tokens to predict."""
+  head_configs = [entry.head.config for entry in entries.values()]
+  return [
+    head_config.mask_token
+    for head_config in head_configs
+    if isinstance(head_config, head_config_lib.DFlashConfig)
+  ]
+
+
+def _initial_head(config: Any, name: str, target: families.Model) -> _Head:
   """Returns the initial state of a head, without parameters of this run."""
+  entries = config.heads
   fields = entries[name]
   start = fields.get('start')
   if start is None:
@@ -175,13 +197,17 @@ def _initial_head(entries: Any, name: str, target: families.Model) -> _Head:
       head_config = heads.configure(fields['kind'], target.config, **options)
     return _Head(head_config, None)
   if start in entries:
-    return _initial_head(entries, start, target)
+    return _initial_head(config, start, target)
   start = os.path.expanduser(start)
   if not os.path.exists(start):
     raise ValueError(
       f'heads.{name}.start must be another head or a file, got {start!r}.'
     )
-  loaded = families.load_drafter(start, target)
+  loaded = families.load_drafter(
+    start,
+    target,
+    load_embedding=functools.partial(families.target_embedding, config.family),
+  )
   if not isinstance(loaded, models.Head):
     raise ValueError(
       f'heads.{name}.start must be a head, got the model {start}.'
@@ -196,8 +222,9 @@ def _begin(
   head_config: heads.HeadConfig,
 ) -> _Head:
   """Initializes a new head; some parameters are shared with its target."""
+  embedding = families.target_embedding(config.family)
   head_config = dataclasses.replace(
-    head_config, target=heads.fingerprint(target.params)
+    head_config, target=heads.fingerprint(embedding)
   )
   tokens = None
   if head_config.layer.head_size is not None:

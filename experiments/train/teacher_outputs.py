@@ -31,9 +31,16 @@ def compute(config, family: families.Family, workdir, taps=(), unused=()):
 
   Raises:
     limits.OutOfTime: the outputs are not complete by the deadline.
-    ValueError: the text contains an unused token.
+    ValueError: the text contains an unused token, or is longer than the target
+      reads.
   """
   rows = _rows(config, family.tokenizer)
+  longest, most = rows.positions.max() + 1, family.target.config.max_length
+  if longest > most:
+    raise ValueError(
+      f'row_length must be at most {most}, the length of texts for which the '
+      f'target was trained, got {config.row_length}.'
+    )
   for token in unused:
     if (rows.tokens[rows.segments >= 0] == token).any():
       raise ValueError(

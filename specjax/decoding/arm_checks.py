@@ -11,6 +11,30 @@ from specjax.goals import apply as goal_lib
 _FEEDBACK = ('bandit', 'full')
 
 
+def check_pairs(arms: Sequence[tuple[base.Arm, base.Params]]) -> None:
+  """Raises `ValueError` unless arms come with their parameters."""
+  for i, pair in enumerate(arms):
+    if (
+      not isinstance(pair, tuple | list)
+      or len(pair) != 2
+      or not isinstance(pair[0], base.Arm)
+    ):
+      raise ValueError(
+        'arms must be pairs of an Arm and the parameters of its drafter, got '
+        f'{type(pair).__name__} (arm {i}).'
+      )
+    _check_drafter(i, pair[0])
+
+
+def _check_drafter(i: int, arm: base.Arm) -> None:
+  """Raises `ValueError` unless an arm has a drafter."""
+  if not isinstance(arm.drafter, base.Drafter):
+    raise ValueError(
+      'drafter must be a Drafter, such as those of DRAFTERS, got '
+      f'{type(arm.drafter).__name__} (arm {i}).'
+    )
+
+
 def check_bandit(
   arms: Sequence[base.Arm], bandit: base.Bandit, feedback: str
 ) -> None:
@@ -36,9 +60,16 @@ def check_bandit(
     )
 
 
-def check_reward(arms: Sequence[base.Arm], reward: base.Reward | None) -> None:
+def check_reward(
+  arms: Sequence[base.Arm], reward: base.Reward | None, feedback: str
+) -> None:
   """Raises `ValueError` unless a reward is one for rounds of the arms."""
   if reward is None:
+    if feedback == 'full':
+      raise ValueError(
+        "feedback 'full' needs a reward, since measured time is known for the "
+        'selected arm only, got None.'
+      )
     return
   if not isinstance(reward, base.Reward):
     raise ValueError(
@@ -70,6 +101,7 @@ def check_arms(
 ) -> None:
   """Raises `ValueError` unless arms fit the target and their own verifiers."""
   for i, arm in enumerate(arms):
+    _check_drafter(i, arm)
     if not isinstance(arm.verifier, base.Verifier):
       raise ValueError(
         'verifier must be a Verifier, such as those of VERIFIERS, got '

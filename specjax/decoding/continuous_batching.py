@@ -345,6 +345,7 @@ def request_queues(
   prefill_lib.check_is_encoded('prompts', prompts)
   waiting = _iterator(prompts, ())
   num_new = _iterator(max_new_tokens, itertools.repeat(max_new_tokens))
+  prefill_lib.check_request_ids(request_ids)
   ids = _iterator(request_ids, itertools.count())
   num_taken = 0
   while queue := list(itertools.islice(waiting, queue_size)):
@@ -364,18 +365,16 @@ def request_queues(
 
 def _iterator(values: Any, default: Iterable[Any]) -> Iterator[Any]:
   """Returns an iterator of some values, or of a default if there are none."""
-  return iter(values if _is_several(values) else default)
-
-
-def _is_several(values: Any) -> bool:
-  """Returns whether there is not just one number, nor an array without axes."""
-  is_array_of_one = getattr(values, 'shape', None) == ()
-  return isinstance(values, Iterable) and not is_array_of_one
+  return iter(values if prefill_lib.is_several(values) else default)
 
 
 def _check_no_more(name: str, values: Any, num: int) -> None:
   """Raises `ValueError` for a sequence with more values than prompts."""
-  if _is_several(values) and isinstance(values, Sized) and len(values) > num:
+  if (
+    prefill_lib.is_several(values)
+    and isinstance(values, Sized)
+    and len(values) > num
+  ):
     raise ValueError(
       f'{name} must be one for each of {num} prompts, got {len(values)}.'
     )

@@ -9,6 +9,7 @@ import itertools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from specjax import bandits
@@ -20,6 +21,7 @@ from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
+from specjax.decoding import arm_checks
 from specjax.decoding import continuous_batching
 from specjax.decoding import drivers
 from specjax.decoding import prefill as prefill_lib
@@ -88,6 +90,7 @@ class Decoder:
     """
     if not arms:
       raise ValueError('arms must hold at least one arm, got none.')
+    arm_checks.check_pairs(arms)
     checks.check_integers('max_length', max_length, 2)
     self._arms = tuple(arm for arm, _ in arms)
     self._params = _with_copies(target_params, arms)
@@ -100,7 +103,7 @@ class Decoder:
       sampling,
       per_row=per_row,
       feedback=feedback,
-      slots=_shared_slots(arms),
+      slots=_shared_slots(arms, feedback == 'full' or warm_start > 0),
     )
     self._stop_tokens = _padded_stop_tokens(stop_tokens, target.vocab_size)
     prefill_lib.check_warm_start(self.round_fn, warm_start)
@@ -207,7 +210,8 @@ class Decoder:
         or one for each row.
 
     Returns:
-      A state for the drivers, in which bandits keep what they have learned.
+      A state for the drivers, in which bandits keep what they have learned, and
+      whose counters go on: `results` then has the rounds of all turns.
 
     Raises:
       ValueError: a text is empty, too long or holds something other than tokens
@@ -414,7 +418,7 @@ class Decoder:
       )
     if state is None:
       return fresh
-    shapes = functools.partial(jax.tree.map, np.shape)
+    shapes = functools.partial(jax.tree.map, _shape_and_kind)
     if shapes(state) != shapes(fresh):
       owner = (
         f'{num_rows} rows, as prompts is'
@@ -422,8 +426,8 @@ class Decoder:
         else 'the bandit'
       )
       raise ValueError(
-        f'bandit_state must be of {owner}, with shapes {shapes(fresh)}, got '
-        f'{shapes(state)}.'
+        f'bandit_state must be of {owner}, with shapes and kinds of numbers '
+        f'{shapes(fresh)}, got {shapes(state)}.'
       )
     return state
 
@@ -442,6 +446,12 @@ class Decoder:
 
 
 _prefill = jax.jit(prefill_lib.prefill)
+
+
+def _shape_and_kind(leaf: Any) -> tuple[tuple[int, ...], str]:
+  """Returns an array's shape, and 'f' for floats, 'i' for integers."""
+  kind = jnp.result_type(leaf).kind
+  return np.shape(leaf), 'i' if kind == 'u' else kind
 
 
 def _with_copies(
@@ -464,21 +474,21 @@ def _with_copies(
 
 
 def _shared_slots(
-  arms: Sequence[tuple[base.Arm, base.Params]],
+  arms: Sequence[tuple[base.Arm, base.Params]], estimates: bool
 ) -> tuple[int, ...]:
   """Returns `[A]` each arm's slot; drafters of the same parameters share one.
 
   Args:
     arms: each arm, with its drafter's parameters. Only the same arrays count as
       the same parameters: copies need two caches.
+    estimates: whether drafters estimate acceptance; if so, those that share a
+      slot have equal estimates.
   """
-  names = [
-    (
-      arm.drafter.slot.name if arm.drafter.slot else i,
-      tuple(map(id, jax.tree.leaves(params))),
-    )
-    for i, (arm, params) in enumerate(arms)
-  ]
+  names = []
+  for i, (arm, params) in enumerate(arms):
+    slot = arm.drafter.slot or base.StateSlot(i, num_levels=0)
+    ids = tuple(map(id, jax.tree.leaves(params)))
+    names.append((slot.name, ids, slot.estimate if estimates else None))
   indices = {name: i for i, name in enumerate(dict.fromkeys(names))}
   return tuple(indices[name] for name in names)
 
@@ -511,7 +521,7 @@ def speculative(
     target: the model to sample from.
     target_params: its parameters.
     draft: the draft model, with the same vocabulary, or a head on the target's
-      hidden states; None for plain decoding.
+      hidden states; None for plain decoding, whatever is to be drafted.
     draft_params: its parameters.
     draft_length: tokens of each chain, at least 1.
     num_drafts: chains per round, at least 1.
@@ -524,7 +534,8 @@ def speculative(
     **options: see `Decoder`.
 
   Raises:
-    ValueError: the vocabularies differ, or a number is out of range.
+    ValueError: the vocabularies differ, a number is out of range, or there is a
+      goal without a draft.
   """
   checks.check_integers('draft_length', draft_length, 1)
   checks.check_integers('num_drafts', num_drafts, 1)
@@ -532,6 +543,11 @@ def speculative(
     tree = trees.chains(num_drafts, draft_length)
   if goal_lib.is_target(goal):
     goal = None
+  if draft is None and goal is not None:
+    raise ValueError(
+      "goal needs a draft, whose distribution it mixes with the target's, got "
+      f'draft=None and {goal}.'
+    )
   drafter = _make_drafter(draft, tree, sampling, goal)
   if verifier is None:
     # At temperature 0, a goal may be no one-hot distribution.

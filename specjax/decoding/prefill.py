@@ -5,6 +5,7 @@ drafters read what they need. With a warm start, the bandit learns from the last
 tokens of the prompts before the first round.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
 from typing import Any
@@ -55,6 +56,20 @@ class Requests(NamedTuple):
   ids: np.ndarray  # [B] uint32
 
 
+def is_several(values: Any) -> bool:
+  """Returns whether there is not just one number, nor an array without axes."""
+  is_array_of_one = getattr(values, 'shape', None) == ()
+  return isinstance(values, Iterable) and not is_array_of_one
+
+
+def check_request_ids(request_ids: Any) -> None:
+  """Raises `ValueError` for one number instead of one for each prompt."""
+  if request_ids is not None and not is_several(request_ids):
+    raise ValueError(
+      f'request_ids must be one for each prompt, got {request_ids!r}.'
+    )
+
+
 def check_prompts(
   target: base.LanguageModel,
   max_length: int,
@@ -81,6 +96,7 @@ def check_prompts(
   num_prompts = len(checked)
   num_new = _per_prompt('max_new_tokens', max_new_tokens, num_prompts)
   ids = np.arange(num_prompts)
+  check_request_ids(request_ids)
   if request_ids is not None:
     ids = _per_prompt(
       'request_ids', list(request_ids), num_prompts, _MAX_UINT32

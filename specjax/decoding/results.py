@@ -20,7 +20,8 @@ class Result(NamedTuple):
   num_catch_up_tokens: int  # tokens read by drafters that lagged
   accepted: np.ndarray  # [D] accepted draft tokens of each depth
   drafted: np.ndarray  # [D] rounds whose tree reached each depth
-  tested: np.ndarray  # [D] of these, those that accepted all tokens above
+  # [D] of these, those that accepted all tokens above and did not end there
+  tested: np.ndarray
   pulls: np.ndarray  # [A] rounds of each arm
 
 

@@ -156,9 +156,9 @@ def make_round(
     for arm in arms
   )
   arm_checks.check_bandit(arms, bandit, feedback)
-  arm_checks.check_reward(arms, reward)
-  taps = state_lib.hidden_state_taps(target, arms)
+  arm_checks.check_reward(arms, reward, feedback)
   arm_checks.check_arms(target, arms, feedback, sampling)
+  taps = state_lib.hidden_state_taps(target, arms)
   rules, rule_of_arm = verification_lib.different_rules(arms)
   return Round(
     target=target,
@@ -820,7 +820,8 @@ def learn(
   pulled = live & (np.arange(len(round_fn.drafters))[None] == info.arm[:, None])
   drafted = live & (level < info.depth[:, None])
   accepted = level < info.num_accepted[:, None]
-  tested = drafted & (level <= info.num_accepted[:, None])
+  # Where a row has ended, what came next was not judged.
+  tested = drafted & (level < info.num_emitted[:, None])
   return state.replace(
     counters=state_lib.Counters(
       pulls=counters.pulls + pulled.astype(jnp.int32),

@@ -25,7 +25,8 @@ class Counters(NamedTuple):
   catch_up_tokens: jax.Array  # [B] int32, tokens read by drafters that lagged
   accepted: jax.Array  # [B, D] int32, accepted draft tokens of each depth
   drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
-  tested: jax.Array  # [B, D] int32, of these, those that accepted all above
+  # [B, D] int32, of these, those that accepted all above and did not end there.
+  tested: jax.Array
 
 
 class History(NamedTuple):

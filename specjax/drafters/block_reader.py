@@ -59,7 +59,8 @@ class BlockReader(lag.Reader):
   ) -> lag.ReadEntries:
     """Reads the next features; outputs are those of the shortest blocks.
 
-    A program that only catches up does not compute the blocks.
+    A first draft token is then estimated without the mask tokens that follow it
+    in a longer block. A program that only catches up computes no block.
     """
     pending = self.encode(params, cache, context, num)
     ends = cache.lengths[:, None] + self.ahead + np.arange(num)[None]

@@ -131,7 +131,9 @@ class Deferred(wrapper.DrafterWrapper):
     Together, all rows would be read for each one that is new in continuous
     batching.
     """
-    widths = buckets.bucket_widths(context.tokens.shape[1])
+    # The buffer also has room for a draft after the longest row.
+    size = min(context.tokens.shape[1], state.max_length)
+    widths = buckets.bucket_widths(size)
 
     def read_row(carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
       inner, waiting = carry

@@ -32,6 +32,7 @@ import numpy as np
 from specjax import allocation
 from specjax import base
 from specjax import buckets
+from specjax import components
 from specjax import ordering
 from specjax import sampling as sampling_lib
 from specjax.drafters import acceptance_estimate
@@ -241,7 +242,8 @@ class LaggingDrafter(base.Drafter):
   @functools.cached_property
   def slot(self) -> base.StateSlot:
     """One state per reader, which trees of several shapes can share."""
-    return base.StateSlot(self.reader, self.num_levels)
+    estimate = components.identity(self.sampling), self.num_chosen
+    return base.StateSlot(self.reader, self.num_levels, estimate)
 
   @functools.cached_property
   def taps(self) -> tuple[int, ...]:
@@ -335,7 +337,9 @@ class LaggingDrafter(base.Drafter):
 
     def compare_chunk(carry):
       cache, acceptance = carry
-      current, outputs = self._read_chunk(params, cache, context, end, chunk)
+      current, outputs = self._read_chunk(
+        params, cache, context, end, chunk, uses_outputs=True
+      )
       prediction = self.reader.predict(params, outputs, self.sampling)
       probs = acceptance_estimate.draft_probs(
         prediction.logits, self.sampling, self.num_chosen
@@ -367,11 +371,14 @@ class LaggingDrafter(base.Drafter):
     context: base.Context,
     end: jax.Array,
     chunk: int,
+    uses_outputs: bool = False,
   ) -> tuple[base.Cache, Any]:
     """Reads entries after the cache; commits those before `end` `[B]`."""
     entries = self.reader.read(params, cache, context, chunk)
     num = jnp.clip(end - cache.lengths, 0, chunk)
     num = ordering.after(num, entries.barrier)
+    if uses_outputs:  # They may read the KV cache where the entries do not.
+      num = ordering.after(num, jax.tree.leaves(entries.outputs)[0])
     path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
     cache = self.reader.model.commit(cache, entries.pending, path, num)
     return cache, entries.outputs

@@ -221,7 +221,9 @@ class Rescored(static_tree.StaticTreeDrafter):
   def slot(self) -> base.StateSlot:
     """The model's KV cache, whatever the lattices are."""
     reader = model_reader.ModelReader(self.model)
-    return base.StateSlot(reader, self.num_levels)
+    settings = self.head, self.sampling, self.weight
+    estimate = components.identity(settings), self.top
+    return base.StateSlot(reader, self.num_levels, estimate)
 
   @functools.cached_property
   def taps(self) -> tuple[int, ...]:

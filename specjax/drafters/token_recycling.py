@@ -75,7 +75,8 @@ class TokenRecycling(base.Drafter):
   def slot(self) -> base.StateSlot:
     """Shared by all trees."""
     name = 'token_recycling', self.vocab_size, self.num_successors
-    return base.StateSlot(name, num_levels=0)
+    num_children = len(self.topology.levels[0])
+    return base.StateSlot(name, num_levels=0, estimate=num_children)
 
   def init(
     self, params: base.Params, context: base.Context, max_length: int

@@ -50,6 +50,7 @@ __all__ = [
   'load_model',
   'num_params',
   'on_mesh',
+  'target_embedding',
   'with_heads',
 ]
 
@@ -148,15 +149,11 @@ def load(
   _check_dtype(dtype)
   _check_vocabulary(vocabulary)
   paths = _find_paths(os.fspath(family))
-  target_path = paths.target
-  if paths.package is not None:
-    target_path = os.fspath(packages.find(paths.package))
-  target = _load_checkpoint(target_path, dtype, mesh)
+  target = _load_checkpoint(_target_path(paths), dtype, mesh)
   load_embedding = None
   if dtype is not None:
-    # Heads identify their target by its embedding in the type of its file.
     load_embedding = functools.cache(
-      functools.partial(_load_embedding, target_path)
+      functools.partial(target_embedding, family)
     )
   loaded_drafters = {
     name: _load_any_drafter(
@@ -174,6 +171,21 @@ def load(
   if mesh is not None:
     loaded = on_mesh(loaded, mesh, split_drafters=split_drafters)
   return loaded._replace(drafters=_share_output_heads(loaded.drafters))
+
+
+def target_embedding(family: str | os.PathLike[str] = 'mini') -> base.Params:
+  """Loads parameters of a family's target, at least its embedding.
+
+  They have the type of their file, in which the embedding identifies the target
+  of a head.
+
+  Args:
+    family: See `load`.
+  """
+  path = _target_path(_find_paths(os.fspath(family)))
+  if _is_published(path):
+    return loading.embedding(path)
+  return checkpoint.load(os.path.join(path, _TARGET))[1]
 
 
 def drafter_names(
@@ -460,6 +472,13 @@ def _tokenizer(name: str, loaded: models.Checkpoint) -> tokenizer_lib.Tokenizer:
   return loaded.tokenizer
 
 
+def _target_path(paths: _FamilyPaths) -> str:
+  """Returns the path of a family's target, which may be in a package."""
+  if paths.package is None:
+    return paths.target
+  return os.fspath(packages.find(paths.package))
+
+
 def _load_checkpoint(
   path: str,
   dtype: jax.typing.DTypeLike | None,
@@ -469,16 +488,6 @@ def _load_checkpoint(
   if _is_published(path):
     return loading.load(path, dtype=dtype, mesh=mesh)
   return _load_model(os.path.join(path, _TARGET), dtype, mesh)
-
-
-def _load_embedding(path: str) -> base.Params:
-  """Loads parameters of a checkpoint, at least its embedding.
-
-  They have the type of the file, unlike those from `_load_checkpoint`.
-  """
-  if _is_published(path):
-    return loading.embedding(path)
-  return checkpoint.load(os.path.join(path, _TARGET))[1]
 
 
 def _load_any_drafter(

@@ -100,6 +100,11 @@ def rotation(
   return Rotation(jnp.cos(angles)[:, :, None], jnp.sin(angles)[:, :, None])
 
 
+def rotations(config: Config, positions: jax.Array) -> dict[bool, Rotation]:
+  """Returns the rotations of global layers (False) and local layers (True)."""
+  return {local: rotation(config, positions, local) for local in (False, True)}
+
+
 def rotate(x: jax.Array, rotation: Rotation) -> jax.Array:
   """Returns `x` `[B, T, H, D]` with its first `2 * R` entries rotated in pairs.
 

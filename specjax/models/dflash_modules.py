@@ -78,12 +78,12 @@ class DFlash(layers_lib.TokenModel):
   ) -> kv_cache.PendingKV:
     """Returns keys and values of features `[B, T, d_model]`, for all layers."""
     x = self.join_norm(self.join(jnp.concatenate(features, axis=-1)))
-    rotation = attention_lib.rotation(self.config, positions)
-    layers = layers_lib.module_list(self.layers)
-    return kv_cache.PendingKV(
-      tuple(layer.attention.keys_and_values(x, rotation) for layer in layers),
-      positions,
+    rotations = attention_lib.rotations(self.config, positions)
+    keys_and_values = tuple(
+      layer.attention.keys_and_values(x, rotations[self.config.is_local(i)])
+      for i, layer in enumerate(layers_lib.module_list(self.layers))
     )
+    return kv_cache.PendingKV(keys_and_values, positions)
 
   def __call__(
     self,

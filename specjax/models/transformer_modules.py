@@ -130,10 +130,7 @@ class LayerContext:
   ):
     """Computes rotations and masks; see `Transformer.__call__`."""
     self._config, self._cache, self._pending_kv = config, cache, pending_kv
-    self._rotations = {
-      local: attention_lib.rotation(config, positions, local)
-      for local in (False, True)
-    }
+    self._rotations = attention_lib.rotations(config, positions)
     self._masks = _masks(config, positions, mask, cache, pending_kv)
 
   def attention_arguments(

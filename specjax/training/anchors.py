@@ -11,7 +11,7 @@ from specjax import trees
 def choose(key: jax.Array, batch: Any, num: int) -> jax.Array:
   """Returns `[B, num]` random tokens that have a weight; all different.
 
-  In rows with fewer of them, others follow, whose targets have no weight.
+  In rows with fewer of them, others follow, whose first targets have no weight.
 
   Args:
     key: a random key.

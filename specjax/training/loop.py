@@ -60,8 +60,7 @@ class TrainingConfig:
 
   def __post_init__(self) -> None:
     for name in ('steps', 'batch_size', 'checkpoint_every'):
-      if getattr(self, name) < 1:
-        raise ValueError(f'{name} must be >= 1, got {getattr(self, name)}.')
+      checks.check_integers(name, getattr(self, name), 1)
     for name in ('learning_rate', 'clip_norm'):
       if not getattr(self, name) > 0:
         raise ValueError(f'{name} must be > 0, got {getattr(self, name)}.')

@@ -6,6 +6,7 @@ its output head are stored, from which the head computes the logits of any
 tokens again.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
@@ -24,12 +25,15 @@ import tqdm
 
 from specjax import base
 from specjax import json_files
+from specjax import meshes
 from specjax import sampling
 from specjax.data import packing
 from specjax.models import adapters
 
 # Bytes of a block, the unit of `st_blocks`.
 _BLOCK = 512
+# Entries along each axis of a parameter by which its teacher is recognized.
+_CORNER = 8
 
 
 def teach(
@@ -67,7 +71,12 @@ def teach(
   start_time = time.monotonic()
   os.makedirs(folder, exist_ok=True)
   shape = *rows.tokens.shape, model.feature_sizes[-1]
-  identity = {'rows': _digest(rows), 'shape': list(shape), 'taps': list(taps)}
+  identity = {
+    'rows': _digest(rows),
+    'teacher': _digest(map(_corner, jax.tree.leaves(params))),
+    'shape': list(shape),
+    'taps': list(taps),
+  }
   progress = _Progress(folder, identity)
   array_specs = {
     'features': (np.float16, shape),
@@ -144,8 +153,8 @@ class _Progress:
     self.num_done = fields.pop('num_done', 0)
     if fields not in ({}, identity):
       raise ValueError(
-        f'{folder} holds outputs of a teacher for other rows. Use another '
-        'folder, or delete this one.'
+        f'{folder} holds outputs for other rows or of another teacher. Use '
+        'another folder, or delete this one.'
       )
 
   def write(self, num_done: int) -> None:
@@ -185,9 +194,15 @@ def _open_array(
   return np.lib.format.open_memmap(path, mode, dtype, shape)
 
 
-def _digest(rows: packing.Batch) -> str:
-  """Returns the SHA-256 of rows."""
+def _corner(leaf: jax.Array) -> np.ndarray:
+  """Returns a few numbers of a parameter, which training changes."""
+  corner = leaf[(slice(_CORNER),) * leaf.ndim]
+  return np.asarray(meshes.fetch(corner), np.float32)
+
+
+def _digest(arrays: Iterable[np.ndarray]) -> str:
+  """Returns the SHA-256 of arrays."""
   digest = hashlib.sha256()
-  for field in rows:
-    digest.update(np.ascontiguousarray(field).tobytes())
+  for array in arrays:
+    digest.update(np.ascontiguousarray(array).tobytes())
   return digest.hexdigest()

@@ -229,3 +229,12 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     )
     estimates = infos.rewards[~is_exact & infos.live[..., None]]
     assert ((estimates > 0.6) & (estimates < 1)).all()
+
+
+def test_a_deferred_drafter_reads_no_more_than_the_longest_row():
+  """The buffer has room for the much deeper tree of another arm."""
+  decoder = arms.decoder(
+    arms.deferred(arms.chain(2)), arms.lookup(40), bandit='round_robin'
+  )
+  results = decoder.decode(sizes.PROMPTS, 3)
+  assert all(len(result.tokens) == 3 for result in results)

@@ -296,6 +296,10 @@ def test_what_is_wrong_in_a_later_queue_names_the_prompt():
     list(results)
   with pytest.raises(ValueError, match='max_new_tokens must be one for each'):
     list(markov().decode_many([[1]] * 3, [1, 2], **options))
+  for several in ({}, options):
+    decode = markov().decode_many if several else markov().decode
+    with pytest.raises(ValueError, match='request_ids must be .* got 7'):
+      list(decode([[1]], 1, request_ids=7, **several))
   for arguments in ({'max_new_tokens': [1] * 4}, {'request_ids': range(4)}):
     arguments = {'max_new_tokens': 1} | options | arguments
     with pytest.raises(ValueError, match='one for each of 3 prompts, got 4'):

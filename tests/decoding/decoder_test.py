@@ -251,6 +251,14 @@ def test_bad_models_and_lengths_are_refused():
     decoding.speculative(*target, drafters.PromptLookup())
   with pytest.raises(ValueError, match='at least one arm'):
     decoding.Decoder(*target, [])
+  arm, params = arms.chain()
+  with pytest.raises(ValueError, match=r'pairs of an Arm .* got Arm \(arm 0\)'):
+    decoding.Decoder(*target, [arm])
+  arm = arm._replace(drafter=target[0])
+  with pytest.raises(ValueError, match='drafter must be a Drafter, .* got T'):
+    decoding.Decoder(*target, [(arm, params)])
+  with pytest.raises(ValueError, match='goal needs a draft, .* draft=None'):
+    decoding.speculative(*target, None, goal=specjax.goals.Chow(0.9))
 
 
 @pytest.mark.parametrize(
@@ -262,6 +270,10 @@ def test_bad_models_and_lengths_are_refused():
       r'reward must have the depths of .*, \(3, 2\), got \(3, 0\)',
     ),
     ({'bandit': specjax.bandits.Hedge(2)}, "Hedge needs feedback 'full', .*"),
+    (
+      {'feedback': 'full', 'reward': None},
+      "feedback 'full' needs a reward, .* got None",
+    ),
   ],
 )
 def test_what_a_bandit_cannot_learn_from_is_refused(options, message):
@@ -304,6 +316,9 @@ def test_a_state_of_another_bandit_is_refused():
   state = specjax.bandits.UCB1(2).init()
   with pytest.raises(ValueError, match='bandit_state must be of the bandit'):
     results_test.decoder().decode([[1]], 4, bandit_state=state)
+  routes = np.zeros(2)
+  with pytest.raises(ValueError, match=r"\(\(2,\), 'i'\), got \(\(2,\), 'f'\)"):
+    results_test.decoder(per_row=True).decode([[1]] * 2, 4, bandit_state=routes)
   with pytest.raises(ValueError, match='bandit_state must be of 3 rows'):
     results_test.decoder(per_row=True).decode(
       [[1]] * 3, 4, bandit_state=np.zeros(2, int)

@@ -83,6 +83,26 @@ def varied_lengths():
   ]
 
 
+@pytest.mark.parametrize('feedback', ['bandit', 'full'])
+def test_drafters_with_different_estimates_share_no_state(feedback):
+  """A model drafts as the target does, or its likeliest token."""
+  decoder = arms.decoder(
+    arms.model(trees.chain(2), arms.TARGET, 0.0, 'maximal'),
+    arms.model(trees.chain(2), arms.TARGET),
+    arms.model(trees.chain(1), arms.TARGET),
+    bandit=Recorder(3),
+    feedback=feedback,
+  )
+  if feedback == 'bandit':
+    assert len(decoder.round_fn.slots) == 1
+    return
+  assert [slot.arms for slot in decoder.round_fn.slots] == [(0,), (1, 2)]
+  state = decoder.init(sizes.PROMPTS, 9)
+  _, infos = specjax.trace(decoder.round_fn, decoder.params, state, 3)
+  unlike, like, _ = np.moveaxis(infos.rewards[infos.live], -1, 0)
+  assert (unlike < like).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('per_row', [False, True])
 def test_every_arm_is_rewarded_by_what_was_committed(per_row):

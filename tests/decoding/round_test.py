@@ -14,6 +14,7 @@ from specjax import base
 from specjax import components
 from specjax import decoding
 from specjax import drafters
+from specjax import metrics
 from specjax import trees
 from specjax import verifiers
 from specjax.goals import apply as goal_lib
@@ -148,16 +149,25 @@ def test_tokens_are_tested_below_accepted_ones():
   state, infos = decoding.trace(decoder.round_fn, decoder.params, start, 24)
   counters = jax.device_get(state.counters)
   expected = np.zeros_like(counters.tested)
-  for live, depth, num_accepted in zip(
-    *map(np.asarray, (infos.live, infos.depth, infos.num_accepted))
-  ):
+  fields = infos.live, infos.depth, infos.num_accepted, infos.num_emitted
+  for live, depth, num_accepted, num_emitted in zip(*map(np.asarray, fields)):
     for row in np.flatnonzero(live):
-      expected[row, : min(depth[row], num_accepted[row] + 1)] += 1
+      num_tested = min(num_accepted[row] + 1, num_emitted[row])
+      expected[row, : min(depth[row], num_tested)] += 1
   np.testing.assert_array_equal(counters.tested, expected)
   # Some rounds accepted a token and drafted none after it.
   most = np.minimum(counters.drafted[:, 1:], counters.accepted[:, :-1])
   assert (counters.tested[:, 1:] <= most).all()
   assert (counters.tested[:, 1:] < most).any()
+
+
+def test_what_would_have_followed_the_end_of_a_row_is_not_tested():
+  """A draft model that is the target is never rejected."""
+  decoder = arms.decoder(arms.model(trees.chain(4), arms.TARGET))
+  results = decoder.decode(sizes.PROMPTS, [7, 8, 9, 11])
+  assert any(result.drafted[3] > result.accepted[3] for result in results)
+  rates, _ = metrics.acceptance_by_position(results)
+  np.testing.assert_array_equal(rates, 1)
 
 
 @pytest.mark.parametrize(

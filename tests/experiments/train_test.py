@@ -4,16 +4,23 @@ import functools
 import json
 import shutil
 
+import jax
 import ml_collections
+import numpy as np
 import pytest
 import safetensors
+from safetensors import numpy
 
 from experiments import main
+from experiments.common import limits
 from experiments.common import methods
+from experiments.common import prompts as prompts_lib
+from experiments.train import growth
 from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.data import token_ids
 from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import vocabularies
 from specjax.testing import toys
 from tests.experiments import toy
 
@@ -297,6 +304,8 @@ def _train_heads(learn, tmp_path_factory):
     config = learn(f'train/heads/{kind}', first)
     if 'training' in config.heads[kind]:
       del config.heads[kind].training
+    if kind == 'dflash':
+      config.heads.dflash.options.mask_token = 0  # The text contains no 0.
     workdir = tmp_path_factory.mktemp(kind)
     return workdir, toy.run(config, workdir)
 
@@ -324,6 +333,45 @@ def test_heads_are_trained_and_draft(kind, train_heads, family, tmp_path):
     draft_result = _decode(loaded_family, arm)
     assert draft_result.tokens == plain_result.tokens
     assert draft_result.rounds <= plain_result.rounds
+
+
+def test_a_head_waits_for_the_head_that_it_continues(
+  train_heads, learn, tmp_path, monkeypatch
+):
+  """In the end, a run out of time has the heads of an uninterrupted one."""
+  workdir, _ = train_heads('eagle')
+  config = learn('train/heads/eagle', 'eagle_first')
+  del config.heads.eagle.training
+  with monkeypatch.context() as patches:
+    patches.setattr(growth, 'seconds', lambda *args: 0.0)
+    with pytest.raises(limits.OutOfTime):
+      main.run(config, tmp_path)
+  assert (tmp_path / 'eagle_first').exists()
+  assert not (tmp_path / 'eagle').exists()
+  main.run(config, tmp_path)
+  params, expected = (
+    numpy.load_file(folder / 'eagle.safetensors')
+    for folder in (tmp_path, workdir)
+  )
+  jax.tree.map(np.testing.assert_array_equal, params, expected)
+
+
+def test_a_head_fits_its_target_in_the_type_of_its_file(
+  learn, family, tmp_path
+):
+  """Though its target computed in another type."""
+  config = learn('train/heads/medusa', 'medusa')
+  config.dtype = 'bfloat16'
+  config.training.steps = 3
+  main.run(config, tmp_path / 'run')
+  path = tmp_path / 'run' / 'medusa.safetensors'
+  loaded_family = _load_with_drafter(family, path, tmp_path / 'family')
+  assert 'medusa' in loaded_family.drafters
+  with config.ignore_type():
+    config.heads = {
+      'continued': {'start': str(path), 'recipe': config.heads.medusa.recipe}
+    }
+  main.run(config, tmp_path / 'continued')
 
 
 def test_a_head_learns_on_from_a_file(train_heads, learn, tmp_path):
@@ -373,6 +421,57 @@ def test_an_entry_is_refused_before_the_teacher_reads(
   with pytest.raises(ValueError, match=message):
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    (
+      {'heads.dflash.options.mask_token': 2},
+      '^mask_token must not occur in the training text, got 2',
+    ),
+    (
+      {'row_length': 48},
+      r'^heads.dflash.recipe.num_blocks must lie in \[1, 48\], got 64',
+    ),
+  ],
+)
+def test_a_block_head_is_refused_before_the_teacher_reads(
+  changes, message, learn, tmp_path
+):
+  config = learn('train/heads/dflash', 'dflash')
+  config.update_from_flattened_dict(changes)
+  with pytest.raises(ValueError, match=message):
+    main.run(config, tmp_path / 'run')
+
+
+def test_text_that_is_too_long_for_the_target_raises(learn, tmp_path):
+  path = tmp_path / 'responses.jsonl'
+  examples_lib.write(path, [examples_lib.Example('toy', 'a', 'one ' * 3000)])
+  config = learn('train/heads/medusa', 'medusa')
+  config.responses = (str(path),)
+  config.row_length = 4096
+  message = 'row_length must be at most 2048, the length of texts .*, got 4096'
+  with pytest.raises(ValueError, match=message):
+    main.run(config, tmp_path / 'run')
+
+
+def test_a_student_has_the_vocabulary_of_its_target(
+  learn, family, tmp_path, monkeypatch
+):
+  loaded_family = families.load(str(family))
+  near = loaded_family.drafters['near']
+  model = vocabularies.resize(near.model, near.model.vocab_size + 8)
+  padded = near._replace(model=model)
+  monkeypatch.setattr(
+    prompts_lib,
+    'load_family',
+    lambda config: loaded_family._replace(drafters={'near': padded}),
+  )
+  with pytest.raises(
+    ValueError, match="start must have the vocabulary .*'near"
+  ):
+    main.run(_learn_parallel(learn), tmp_path / 'run')
 
 
 @pytest.mark.parametrize(

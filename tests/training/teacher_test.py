@@ -131,10 +131,16 @@ def test_a_teacher_stops_in_time_and_goes_on(tmp_path, monkeypatch):
   assert stopped(seconds=-1.0) is not None
 
 
-def test_a_folder_of_other_rows_is_refused(tmp_path):
+def test_a_folder_of_other_rows_or_of_another_teacher_is_refused(tmp_path):
+  """Also if only the norm of the other teacher differs."""
   _teach(tmp_path)
-  with pytest.raises(ValueError, match='of a teacher for other rows'):
+  message = 'for other rows or of another teacher'
+  with pytest.raises(ValueError, match=message):
     _teach(tmp_path, _rows(seed=1))
+  scaled = jax.tree.map(lambda x: x * 1.5, _params()['final_norm'])
+  params = _params() | {'final_norm': scaled}
+  with pytest.raises(ValueError, match=message):
+    teacher.teach(_MODEL, params, _rows(), str(tmp_path))
 
 
 def test_what_float16_cannot_hold_is_refused(tmp_path):
