@@ -45,6 +45,16 @@ def get_config():
     'small:4',
     'parallel(small_parallel):4',
   )
-  hidden = {'prompts', 'same_outputs'}
-  config.columns = tuple(name for name in config.columns if name not in hidden)
+  config.columns = (
+    'sampling.temperature',
+    'domain',
+    'method',
+    'block_efficiency',
+    'block_efficiency_error',
+    'first_acceptance',
+    'first_acceptance_error',
+    'acceptance_by_depth',
+    'speed_up',
+    'speed_up_error',
+  )
   return config
