@@ -47,6 +47,7 @@ from configs.benchmark import trees
 from configs.train import drafters
 from configs.train import target as mini
 from configs.train import tokenizer
+from configs.train.heads import dflash
 from specjax import registry
 
 _LLAMA = {
@@ -445,7 +446,10 @@ _HEAD_TRAINING = {
       'eagle3': {'training': {'steps': 4}},
       'medusa': {'options': {'head_size': 512}},
       'dflash': {
-        'options': {'head_size': 512},
+        'options': {
+          'head_size': 512,
+          'mask_token': dflash.MASK_TOKENS['mini'],
+        },
         'training': {'steps': 8},
       },
     },

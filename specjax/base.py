@@ -619,14 +619,22 @@ class StateSlot(NamedTuple):
   """Identifies a state that several drafters can share, one at a time.
 
   Drafters share a state if they have equal names and the same parameters. The
-  one that reads the most levels owns it, and commits the proposals of all.
+  one that reads the most levels owns it, and commits the proposals of all. Only
+  the owner estimates acceptance: where estimates are needed, drafters share a
+  state only if what their `estimate` depends on is equal as well.
   """
 
   name: Hashable
   num_levels: int  # levels of its tree that the drafter has read itself
-  # What an `estimate` depends on, besides the state: of drafters that share it,
-  # only the owner estimates acceptance.
-  estimate: Hashable = None
+  estimate: Hashable = None  # what an estimate depends on, besides the state
+
+  def key(self, estimates: bool) -> Hashable:
+    """Returns what is equal for drafters that share a state.
+
+    Args:
+      estimates: whether drafters estimate acceptance.
+    """
+    return self.name, self.estimate if estimates else None
 
 
 class Drafter:

@@ -159,7 +159,7 @@ def acceptance(
   Args:
     accepted: `[n, D]` accepted tokens at each depth, for independent items.
     tested: `[n, D]` rounds whose tree reached each depth, and that accepted all
-      tokens above it and did not end there.
+      tokens above it, in rows that had not ended with them.
   """
   accepted, tested = np.asarray(accepted, float), np.asarray(tested, float)
   rates = np.array(

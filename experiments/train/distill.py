@@ -53,7 +53,7 @@ def run(config, workdir):
   trained = {}
   for number, (name, fields) in enumerate(students.items()):
     folder = os.path.join(workdir, name)
-    seconds = growth.seconds(folder, len(students) - number)
+    seconds = growth.seconds(folder, 1 / (len(students) - number))
     if seconds is None:
       workdir.is_incomplete = True
       continue
@@ -129,16 +129,18 @@ def _find_start(family: families.Family, name: str) -> families.Model:
     )
   if not isinstance(drafter.model, adapters.Transformer):
     raise ValueError(
-      f'start must have the vocabulary of the target, got {name!r}, whose '
-      'vocabulary is another one.'
+      f'start must have the vocabulary of the target, got {name!r}.'
     )
   return drafter
 
 
-def _mask_tokens(students: dict[str, Any]) -> list[int]:
-  """Returns the tokens that stand for tokens to predict."""
-  entries = (fields.get(_PARALLEL) for fields in students.values())
-  return [entry['mask_token'] for entry in entries if entry]
+def _mask_tokens(students: dict[str, Any]) -> dict[str, int]:
+  """Returns the tokens that stand for tokens to predict, by their fields."""
+  return {
+    f'students.{name}.{_PARALLEL}.mask_token': fields[_PARALLEL]['mask_token']
+    for name, fields in students.items()
+    if _PARALLEL in fields
+  }
 
 
 def _initial(

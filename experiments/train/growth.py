@@ -34,16 +34,16 @@ class Trained(NamedTuple):
   is_new: bool = True
 
 
-def seconds(folder: str, num_models: int) -> float | None:
+def seconds(folder: str, share: float) -> float | None:
   """Returns the time limit of a model's training, or None if there is no time.
 
   Args:
     folder: the folder of the model, whose training may have begun before.
-    num_models: models that share the remaining time, including this one.
+    share: of the remaining time.
   """
   remaining = limits.remaining_seconds()
   has_begun = os.path.exists(os.path.join(folder, loop.METRICS))
-  return remaining / num_models if remaining > 0 or has_begun else None
+  return remaining * share if remaining > 0 or has_begun else None
 
 
 def is_complete(trained: Trained) -> bool:

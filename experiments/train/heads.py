@@ -59,7 +59,9 @@ def run(config, workdir):
   trained_heads, trained = {}, {}
   for number, (name, entry) in enumerate(entries.items()):
     folder = os.path.join(workdir, name)
-    seconds = growth.seconds(folder, len(entries) - number)
+    successors = [other for other in entries.values() if other.start == name]
+    share = (1 + len(successors)) / (len(entries) - number)
+    seconds = growth.seconds(folder, share)
     previous = trained.get(entry.start)
     is_waiting = entry.start in entries and (
       previous is None or not growth.is_complete(previous)
@@ -176,14 +178,13 @@ def _in_order(entries: Any) -> list[str]:
   return order
 
 
-def _mask_tokens(entries: dict[str, _Entry]) -> list[int]:
-  """Returns the tokens that stand for tokens to predict."""
-  head_configs = [entry.head.config for entry in entries.values()]
-  return [
-    head_config.mask_token
-    for head_config in head_configs
-    if isinstance(head_config, head_config_lib.DFlashConfig)
-  ]
+def _mask_tokens(entries: dict[str, _Entry]) -> dict[str, int]:
+  """Returns the tokens that stand for tokens to predict, by their fields."""
+  return {
+    f'heads.{name}.options.mask_token': entry.head.config.mask_token
+    for name, entry in entries.items()
+    if isinstance(entry.head.config, head_config_lib.DFlashConfig)
+  }
 
 
 def _initial_head(config: Any, name: str, target: families.Model) -> _Head:

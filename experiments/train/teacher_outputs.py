@@ -16,7 +16,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.training import teacher
 
 
-def compute(config, family: families.Family, workdir, taps=(), unused=()):
+def compute(config, family: families.Family, workdir, taps=(), unused=None):
   """Computes the target's outputs for the training text.
 
   The text consists of `config.num_texts` examples per domain, and of responses
@@ -27,7 +27,7 @@ def compute(config, family: families.Family, workdir, taps=(), unused=()):
     family: the target and its tokenizer.
     workdir: the folder of the run.
     taps: layers whose hidden states are kept.
-    unused: tokens that must not be in the text.
+    unused: by their fields of the config, tokens that must not be in the text.
 
   Raises:
     limits.OutOfTime: the outputs are not complete by the deadline.
@@ -41,10 +41,10 @@ def compute(config, family: families.Family, workdir, taps=(), unused=()):
       f'row_length must be at most {most}, the length of texts for which the '
       f'target was trained, got {config.row_length}.'
     )
-  for token in unused:
+  for field, token in (unused or {}).items():
     if (rows.tokens[rows.segments >= 0] == token).any():
       raise ValueError(
-        f'mask_token must not occur in the training text, got {token}.'
+        f'{field} must not occur in the training text, got {token}.'
       )
   outputs = teacher.teach(
     family.target.model,

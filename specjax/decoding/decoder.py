@@ -65,7 +65,8 @@ class Decoder:
   ):
     """Builds the round; nothing is compiled yet.
 
-    Arms that draft with the same model and parameters share one KV cache.
+    Arms that draft with the same model and parameters share one KV cache; with
+    full feedback or a warm start, only those that also draw tokens alike do.
 
     Args:
       target: the model to sample from.
@@ -103,7 +104,7 @@ class Decoder:
       sampling,
       per_row=per_row,
       feedback=feedback,
-      slots=_shared_slots(arms, feedback == 'full' or warm_start > 0),
+      slots=_shared_slots(arms, feedback == 'full' or bool(warm_start)),
     )
     self._stop_tokens = _padded_stop_tokens(stop_tokens, target.vocab_size)
     prefill_lib.check_warm_start(self.round_fn, warm_start)
@@ -450,7 +451,8 @@ _prefill = jax.jit(prefill_lib.prefill)
 
 def _shape_and_kind(leaf: Any) -> tuple[tuple[int, ...], str]:
   """Returns an array's shape, and 'f' for floats, 'i' for integers."""
-  kind = jnp.result_type(leaf).kind
+  dtype = jnp.result_type(leaf)
+  kind = getattr(dtype, 'kind', str(dtype))  # Keys have no kind.
   return np.shape(leaf), 'i' if kind == 'u' else kind
 
 
@@ -488,7 +490,7 @@ def _shared_slots(
   for i, (arm, params) in enumerate(arms):
     slot = arm.drafter.slot or base.StateSlot(i, num_levels=0)
     ids = tuple(map(id, jax.tree.leaves(params)))
-    names.append((slot.name, ids, slot.estimate if estimates else None))
+    names.append((slot.key(estimates), ids))
   indices = {name: i for i, name in enumerate(dict.fromkeys(names))}
   return tuple(indices[name] for name in names)
 
@@ -521,7 +523,8 @@ def speculative(
     target: the model to sample from.
     target_params: its parameters.
     draft: the draft model, with the same vocabulary, or a head on the target's
-      hidden states; None for plain decoding, whatever is to be drafted.
+      hidden states; None for plain decoding, without `draft_length`,
+      `num_drafts` and `tree`.
     draft_params: its parameters.
     draft_length: tokens of each chain, at least 1.
     num_drafts: chains per round, at least 1.

@@ -20,7 +20,8 @@ class Result(NamedTuple):
   num_catch_up_tokens: int  # tokens read by drafters that lagged
   accepted: np.ndarray  # [D] accepted draft tokens of each depth
   drafted: np.ndarray  # [D] rounds whose tree reached each depth
-  # [D] of these, those that accepted all tokens above and did not end there
+  # [D] of these, those that accepted all tokens above, in a row that had not
+  # ended with them
   tested: np.ndarray
   pulls: np.ndarray  # [A] rounds of each arm
 

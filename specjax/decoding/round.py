@@ -134,7 +134,8 @@ def make_round(
     arms: at least one.
     bandit: the rule that selects among as many arms.
     reward: the reward of a round; the bandit of a batch receives its mean over
-      live rows. None leaves learning to the driver (see `drivers.stream`).
+      live rows. None leaves learning to the driver (see `drivers.stream`), and
+      needs feedback 'bandit'.
     sampling: how the target's tokens are drawn.
     per_row: each row has a bandit, instead of one for the batch.
     feedback: what the bandit learns from. With 'bandit', it receives the reward
@@ -170,7 +171,7 @@ def make_round(
     per_row=per_row,
     feedback=feedback,
     rule_of_arm=rule_of_arm,
-    slots=state_lib.make_slots(arms, slots),
+    slots=state_lib.make_slots(arms, slots, feedback == 'full'),
     taps=taps,
   )
 
@@ -716,7 +717,8 @@ def _observe_all(
 ) -> tuple[state_lib.DecodeState, base.RoundInfo]:
   """Lets all drafters read what was committed, and estimates their rewards."""
   verification = output.verification
-  assert verification.target is not None  # There is full feedback.
+  # There is full feedback.
+  assert verification.target is not None and round_fn.reward is not None
   is_selected = jnp.stack(
     [_rows_of_slot(slot, choice) for slot in round_fn.slots]
   )
@@ -731,18 +733,16 @@ def _observe_all(
     verification.acceptance, idle, is_selected, info.num_emitted
   )
   history = feedback_lib.update_history(state.history, acceptance, known)
-  rewards = None
-  if round_fn.reward is not None:
-    rewards = feedback_lib.arm_rewards(
-      round_fn.reward,
-      info,
-      acceptance,
-      known,
-      history,
-      round_fn.drafters,
-      round_fn.slot_of_arm,
-    )
-    rewards = jnp.where(choice.live[:, None], rewards, 0.0)
+  rewards = feedback_lib.arm_rewards(
+    round_fn.reward,
+    info,
+    acceptance,
+    known,
+    history,
+    round_fn.drafters,
+    round_fn.slot_of_arm,
+  )
+  rewards = jnp.where(choice.live[:, None], rewards, 0.0)
   num_read += info.num_catch_up_tokens
   info = info._replace(rewards=rewards, num_catch_up_tokens=num_read)
   return state.replace(history=history), info

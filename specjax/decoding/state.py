@@ -25,7 +25,8 @@ class Counters(NamedTuple):
   catch_up_tokens: jax.Array  # [B] int32, tokens read by drafters that lagged
   accepted: jax.Array  # [B, D] int32, accepted draft tokens of each depth
   drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
-  # [B, D] int32, of these, those that accepted all above and did not end there.
+  # [B, D] int32, of these, those that accepted all tokens above, in rows that
+  # had not ended with them.
   tested: jax.Array
 
 
@@ -77,17 +78,20 @@ class Slot(NamedTuple):
 
 
 def make_slots(
-  arms: Sequence[base.Arm], slot_of_arm: Sequence[int] | None = None
+  arms: Sequence[base.Arm],
+  slot_of_arm: Sequence[int] | None = None,
+  estimates: bool = False,
 ) -> tuple[Slot, ...]:
   """Builds the slots of arms.
 
   Args:
     arms: drafter, verifier and goal of each arm.
     slot_of_arm: `[A]` index of each arm's slot; by default, no arms share one.
+    estimates: whether drafters estimate acceptance.
 
   Raises:
     ValueError: slots are not numbered from 0 without gaps, or drafters share
-      a slot although their states differ.
+      a slot although their states or estimates differ.
   """
   indices = tuple(
     range(len(arms)) if slot_of_arm is None else map(int, slot_of_arm)
@@ -104,11 +108,11 @@ def make_slots(
   ]
   for shared in members:
     state_slots = [arms[i].drafter.slot for i in shared]
-    names = {None if slot is None else slot.name for slot in state_slots}
-    if len(shared) > 1 and (None in names or len(names) > 1):
+    keys = {slot and slot.key(estimates) for slot in state_slots}
+    if len(shared) > 1 and (None in keys or len(keys) > 1):
       raise ValueError(
         'Arms that share a slot need drafters of one StateSlot, got arms '
-        f'{list(shared)} with {len(names)} different ones, or none.'
+        f'{list(shared)} with {len(keys)} different ones, or none.'
       )
   return tuple(
     Slot(max(shared, key=lambda i: num_levels(arms[i].drafter)), shared)

@@ -153,8 +153,8 @@ class _Progress:
     self.num_done = fields.pop('num_done', 0)
     if fields not in ({}, identity):
       raise ValueError(
-        f'{folder} holds outputs for other rows or of another teacher. Use '
-        'another folder, or delete this one.'
+        f'{folder} holds outputs for other rows, of another teacher or from '
+        'another kind of device. Use another folder, or delete this one.'
       )
 
   def write(self, num_done: int) -> None:

@@ -83,19 +83,24 @@ def varied_lengths():
   ]
 
 
-@pytest.mark.parametrize('feedback', ['bandit', 'full'])
-def test_drafters_with_different_estimates_share_no_state(feedback):
+def test_arms_that_draft_in_different_ways_have_their_own_rewards():
   """A model drafts as the target does, or its likeliest token."""
-  decoder = arms.decoder(
+  several = (
     arms.model(trees.chain(2), arms.TARGET, 0.0, 'maximal'),
     arms.model(trees.chain(2), arms.TARGET),
     arms.model(trees.chain(1), arms.TARGET),
-    bandit=Recorder(3),
-    feedback=feedback,
   )
-  if feedback == 'bandit':
-    assert len(decoder.round_fn.slots) == 1
-    return
+  options = {'bandit': Recorder(3)}
+  assert len(arms.decoder(*several, **options).round_fn.slots) == 1
+  decoder = arms.decoder(*several, **options, feedback='full')
+  with pytest.raises(ValueError, match='drafters of one StateSlot'):
+    specjax.decoding.make_round(
+      arms.TARGET[0],
+      [arm for arm, _ in several],
+      Recorder(3),
+      feedback='full',
+      slots=[0, 0, 0],
+    )
   assert [slot.arms for slot in decoder.round_fn.slots] == [(0,), (1, 2)]
   state = decoder.init(sizes.PROMPTS, 9)
   _, infos = specjax.trace(decoder.round_fn, decoder.params, state, 3)
@@ -337,3 +342,19 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
 def test_a_rate_that_is_not_positive_is_refused(max_rate):
   with pytest.raises(ValueError, match='max_rate must be > 0'):
     drivers.throughput_learner(specjax.bandits.UCB1(2), max_rate)
+
+
+@pytest.mark.parametrize(
+  'build',
+  [
+    lambda tree: specjax.drafters.TokenRecycling(tree, toys.VOCAB),
+    lambda tree: specjax.drafters.Autoregressive(
+      arms.DRAFT[0], tree, arms.GREEDY, distinct=True
+    ),
+  ],
+)
+def test_siblings_are_part_of_an_estimate(build):
+  """Of two likeliest tokens, one is accepted more often than the first."""
+  one, several = (build(trees.prefix_tree((n, 1))).slot for n in (1, 2))
+  assert one.key(estimates=False) == several.key(estimates=False)
+  assert one.key(estimates=True) != several.key(estimates=True)

@@ -43,11 +43,11 @@ def test_models_share_the_time_of_a_process(tmp_path, monkeypatch):
   begun_dir, new_dir = tmp_path / 'begun', tmp_path / 'new'
   begun_dir.mkdir()
   (begun_dir / 'metrics.jsonl').write_text('{"step": 1, "acceptance": 0.5}\n')
-  assert growth.seconds(str(new_dir), 3) == float('inf')
+  assert growth.seconds(str(new_dir), 1 / 3) == float('inf')
   monkeypatch.setattr(limits, 'remaining_seconds', lambda: 60.0)
-  assert growth.seconds(str(new_dir), 3) == 20
+  assert growth.seconds(str(new_dir), 1 / 3) == 20
   monkeypatch.setattr(limits, 'remaining_seconds', lambda: -60.0)
-  assert growth.seconds(str(new_dir), 3) is None
-  assert growth.seconds(str(begun_dir), 3) < 0
+  assert growth.seconds(str(new_dir), 1 / 3) is None
+  assert growth.seconds(str(begun_dir), 1 / 3) < 0
   training = loop.TrainingConfig(2, 1, 0.1, warmup_steps=0)
   assert not growth.is_complete(growth.Trained(str(begun_dir), training))
