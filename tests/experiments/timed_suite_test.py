@@ -338,7 +338,6 @@ def test_parts_of_the_half_hour_take_25_minutes(tmp_path):
   steps = [training, *(training.heads[name] for name in ('eagle', 'eagle3'))]
   assert [entry.training.steps for entry in steps] == [8, 4, 4]
   assert parts['c_responses'].config.temperatures == (0.0, 1.0)
-  assert training.family == 'mini/heads'
   assert training.heads.dflash.options.mask_token == dflash.MASK_TOKENS['mini']
 
 
