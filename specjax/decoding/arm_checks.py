@@ -23,16 +23,17 @@ def check_pairs(arms: Sequence[tuple[base.Arm, base.Params]]) -> None:
         'arms must be pairs of an Arm and the parameters of its drafter, got '
         f'{type(pair).__name__} (arm {i}).'
       )
-    _check_drafter(i, pair[0])
+  check_drafters([arm for arm, _ in arms])
 
 
-def _check_drafter(i: int, arm: base.Arm) -> None:
-  """Raises `ValueError` unless an arm has a drafter."""
-  if not isinstance(arm.drafter, base.Drafter):
-    raise ValueError(
-      'drafter must be a Drafter, such as those of DRAFTERS, got '
-      f'{type(arm.drafter).__name__} (arm {i}).'
-    )
+def check_drafters(arms: Sequence[base.Arm]) -> None:
+  """Raises `ValueError` unless all arms have drafters."""
+  for i, arm in enumerate(arms):
+    if not isinstance(arm.drafter, base.Drafter):
+      raise ValueError(
+        'drafter must be a Drafter, such as those of DRAFTERS, got '
+        f'{type(arm.drafter).__name__} (arm {i}).'
+      )
 
 
 def check_bandit(
@@ -101,7 +102,6 @@ def check_arms(
 ) -> None:
   """Raises `ValueError` unless arms fit the target and their own verifiers."""
   for i, arm in enumerate(arms):
-    _check_drafter(i, arm)
     if not isinstance(arm.verifier, base.Verifier):
       raise ValueError(
         'verifier must be a Verifier, such as those of VERIFIERS, got '

@@ -156,10 +156,11 @@ def make_round(
     arm._replace(goal=None) if goal_lib.is_target(arm.goal) else arm
     for arm in arms
   )
+  arm_checks.check_drafters(arms)
   arm_checks.check_bandit(arms, bandit, feedback)
   arm_checks.check_reward(arms, reward, feedback)
-  arm_checks.check_arms(target, arms, feedback, sampling)
   taps = state_lib.hidden_state_taps(target, arms)
+  arm_checks.check_arms(target, arms, feedback, sampling)
   rules, rule_of_arm = verification_lib.different_rules(arms)
   return Round(
     target=target,
