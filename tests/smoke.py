@@ -61,8 +61,7 @@ def toy_folder(factory):
   examples_lib.write(folder / 'prompts.jsonl', examples)
   (folder / 'heads').mkdir()
   models = {name: MODELS[name] for name in ('medium', 'small')}
-  models['small_parallel'] = MODELS['small']
-  toys.write_family(folder / 'heads', models, tokenizer=tokenizer, mask_token=0)
+  toys.write_family(folder / 'heads', models, tokenizer=tokenizer)
   toys.write_heads(folder / 'heads', _HEADS)
   examples_lib.write(folder / 'heads' / 'prompts.jsonl', examples)
   config = with_toys(load('train/datastore'), folder)

@@ -1,50 +1,34 @@
-r"""Compares drafters of one call per draft with drafters of one call per token.
+r"""Compares a head of one call per draft with drafters of one call per token.
 
 python -m experiments.main --config=configs/train/responses.py:smollm2 \
     --config.temperatures='(0.0,)' --config.max_prompt_tokens=128 \
     --config.data_dir=DATA --workdir=runs/smollm2_greedy
 python -m experiments.main --config=configs/train/heads/dflash.py \
     --config.responses="('runs/smollm2_greedy/responses.npz',)" \
-    --config.num_texts.all=300 --config.heads.dflash.training.steps=2400 \
+    --config.num_texts.all=300 --config.max_tokens=409600 \
+    --config.heads.dflash.training.steps=2400 \
     --config.data_dir=DATA --workdir=runs/dflash
-python -m experiments.main --config=configs/train/parallel.py \
-    --config.responses="('runs/smollm2_greedy/responses.npz',)" \
-    --config.num_texts.all=300 --config.training.steps=1200 \
-    --config.data_dir=DATA --workdir=runs/parallel
 python -m experiments.main --config=configs/benchmark/one_call.py \
     --config.data_dir=DATA --workdir=runs/one_call
 
-A block head (DSpark) reads the target's hidden states and mask tokens; the
-parallel drafter (PARD) is `small`, trained further to read mask tokens. Both
-draft four tokens in one call, as do EAGLE's head and `small` in four calls.
-Prompts are decoded one at a time, interleaved with plain decoding.
+A block head (DSpark) drafts four tokens in one call, SmolLM2's EAGLE head and
+its distilled drafter in four. Prompts are decoded one at a time, interleaved
+with plain decoding.
 """
 
 from configs.benchmark import heads
 from configs.benchmark import stops
 
-# By name, a drafter's file and what trains it.
-_DRAFTERS = {
-  'dflash': ('runs/dflash/dflash.safetensors', 'configs/train/heads/dflash.py'),
-  'small_parallel': (
-    'runs/parallel/small_parallel.safetensors',
-    'configs/train/parallel.py',
-  ),
-}
+_PATH = 'runs/dflash/dflash.safetensors'
 
 
 def get_config():
   config = heads.get_config()
-  config.drafters = {name: path for name, (path, _) in _DRAFTERS.items()}
-  config.sources = tuple(_DRAFTERS.values())
+  config.drafters = {'dflash': _PATH}
+  config.sources = ((_PATH, 'configs/train/heads/dflash.py'),)
   config.prompts = stops.get_config().prompts
   config.prompts_per_domain = 4
-  config.methods = (
-    'feature_head(eagle):4',
-    'block_head(dflash):4',
-    'small:4',
-    'parallel(small_parallel):4',
-  )
+  config.methods = 'feature_head(eagle):4', 'block_head(dflash):4', 'small:4'
   config.columns = (
     'sampling.temperature',
     'domain',

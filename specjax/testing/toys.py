@@ -110,7 +110,6 @@ def write_family(
   drafters: dict[str, float],
   scale: float = 12.0,
   tokenizer: tokenizer_lib.Tokenizer | None = None,
-  mask_token: int | None = None,
 ) -> None:
   """Writes a tokenizer and random models of one shape.
 
@@ -120,15 +119,12 @@ def write_family(
       itself, to 1, another model.
     scale: of the weights; a large one makes for peaked distributions.
     tokenizer: the mini family's, by default.
-    mask_token: see `TransformerConfig`.
   """
   shipped = pathlib.Path(families.__file__).parent / 'mini'
   tokenizer = tokenizer or tokenizer_lib.load(shipped)
   tokenizer.save(folder)
   vocab_size = tokenizer.vocab_size
-  config = config_lib.TransformerConfig(
-    vocab_size=vocab_size, mask_token=mask_token, **TINY
-  )
+  config = config_lib.TransformerConfig(vocab_size=vocab_size, **TINY)
   ends = [
     flax_modules.init_params(jax.random.key(seed), config) for seed in (0, 1)
   ]
