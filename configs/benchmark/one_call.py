@@ -27,7 +27,7 @@ def get_config():
   config.drafters = {'dflash': _PATH}
   config.sources = ((_PATH, 'configs/train/heads/dflash.py'),)
   config.prompts = stops.get_config().prompts
-  config.prompts_per_domain = 4
+  config.prompts_per_domain = 2
   config.methods = 'feature_head(eagle):4', 'block_head(dflash):4', 'small:4'
   config.columns = (
     'sampling.temperature',
