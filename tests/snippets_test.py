@@ -206,7 +206,11 @@ def _folder(tmp_path_factory):
 def test_a_command_is_parsed_and_prepared(words, folder, monkeypatch, capsys):
   """Uses toys for data and models; nothing is decoded."""
   argv = ['main.py', *words[3:]]
-  for path, toy in (('DATA|DRAFT', ''), (r'runs/\w*datastore\b', 'store')):
+  for path, toy in (
+    ('DATA|DRAFT', ''),
+    (r'runs/\w*datastore\b', 'store'),
+    ('runs/train_heads(?=/)', 'heads/heads'),
+  ):
     argv = [re.sub(path, str(folder / toy), word) for word in argv]
   monkeypatch.setattr(sys, 'argv', argv)
   if '--help' in argv:
