@@ -134,7 +134,7 @@ def test_a_teacher_stops_in_time_and_goes_on(tmp_path, monkeypatch):
 def test_a_folder_of_other_rows_or_of_another_teacher_is_refused(tmp_path):
   """Also if only the norm of the other teacher differs."""
   _teach(tmp_path)
-  message = 'for other rows or of another teacher'
+  message = 'for other rows, of another teacher'
   with pytest.raises(ValueError, match=message):
     _teach(tmp_path, _rows(seed=1))
   scaled = jax.tree.map(lambda x: x * 1.5, _params()['final_norm'])
