@@ -17,7 +17,7 @@ with plain decoding.
 """
 
 from configs.benchmark import heads
-from configs.benchmark import stops
+from configs.benchmark import lookup_or
 
 _PATH = 'runs/dflash/dflash.safetensors'
 
@@ -26,7 +26,7 @@ def get_config():
   config = heads.get_config()
   config.drafters = {'dflash': _PATH}
   config.sources = ((_PATH, 'configs/train/heads/dflash.py'),)
-  config.prompts = stops.get_config().prompts
+  config.prompts = lookup_or.get_config().prompts
   config.prompts_per_domain = 2
   config.methods = 'feature_head(eagle):4', 'block_head(dflash):4', 'small:4'
   config.columns = (

@@ -1,7 +1,6 @@
 """Trains heads of any kind on any target's hidden states."""
 
 import dataclasses
-import functools
 import os
 from typing import Any
 from typing import NamedTuple
@@ -41,8 +40,9 @@ figures = growth.figures
 def prepare(config):
   """Returns the family, and the training of each head."""
   family = prompts_lib.load_family(config)
+  embedding = families.target_embedding(config.family)
   return family, {
-    name: _parse_entry(config, name, family.target)
+    name: _parse_entry(config, name, family.target, embedding)
     for name in _in_order(config.heads)
   }
 
@@ -105,7 +105,9 @@ class _Entry(NamedTuple):
   training: loop.TrainingConfig
 
 
-def _parse_entry(config: Any, name: str, target: families.Model) -> _Entry:
+def _parse_entry(
+  config: Any, name: str, target: families.Model, embedding: base.Params
+) -> _Entry:
   """Parses the entry of a head; raises `ValueError` for an invalid one."""
   fields = dict(config.heads[name])
   start = fields.get('start')
@@ -113,7 +115,7 @@ def _parse_entry(config: Any, name: str, target: families.Model) -> _Entry:
   configs.check_known(fields, known, f'heads.{name}: Unknown field')
   required = {'kind', 'options'} if start is None else set()
   _check_all(fields, {'recipe', *required}, f'heads.{name}')
-  head = _initial_head(config, name, target)
+  head = _initial_head(config.heads, name, target, embedding)
   location = f'heads.{name}.recipe'
   recipe = _recipe(head.config, dict(fields['recipe']), location)
   with configs.error_context(location, recipe):
@@ -187,27 +189,27 @@ def _mask_tokens(entries: dict[str, _Entry]) -> dict[str, int]:
   }
 
 
-def _initial_head(config: Any, name: str, target: families.Model) -> _Head:
+def _initial_head(
+  entries: Any, name: str, target: families.Model, embedding: base.Params
+) -> _Head:
   """Returns the initial state of a head, without parameters of this run."""
-  entries = config.heads
   fields = entries[name]
   start = fields.get('start')
   if start is None:
     options = dict(fields['options'])
     with configs.error_context(f'heads.{name}.options', options):
       head_config = heads.configure(fields['kind'], target.config, **options)
-    return _Head(head_config, None)
+    fingerprint = heads.fingerprint(embedding)
+    return _Head(dataclasses.replace(head_config, target=fingerprint), None)
   if start in entries:
-    return _initial_head(config, start, target)
+    return _initial_head(entries, start, target, embedding)
   start = os.path.expanduser(start)
   if not os.path.exists(start):
     raise ValueError(
       f'heads.{name}.start must be another head or a file, got {start!r}.'
     )
   loaded = families.load_drafter(
-    start,
-    target,
-    load_embedding=functools.partial(families.target_embedding, config.family),
+    start, target, load_embedding=lambda: embedding
   )
   if not isinstance(loaded, models.Head):
     raise ValueError(
@@ -223,10 +225,6 @@ def _begin(
   head_config: heads.HeadConfig,
 ) -> _Head:
   """Initializes a new head; some parameters are shared with its target."""
-  embedding = families.target_embedding(config.family)
-  head_config = dataclasses.replace(
-    head_config, target=heads.fingerprint(embedding)
-  )
   tokens = None
   if head_config.layer.head_size is not None:
     tokens = teacher_outputs.frequent(

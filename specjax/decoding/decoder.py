@@ -15,6 +15,7 @@ import numpy as np
 from specjax import bandits
 from specjax import base
 from specjax import checks
+from specjax import components
 from specjax import drafters
 from specjax import meshes
 from specjax import rewards
@@ -489,8 +490,7 @@ def _shared_slots(
   names = []
   for i, (arm, params) in enumerate(arms):
     slot = arm.drafter.slot or base.StateSlot(i, num_levels=0)
-    ids = tuple(map(id, jax.tree.leaves(params)))
-    names.append((slot.key(estimates), ids))
+    names.append((slot.key(estimates), components.identity(params)))
   indices = {name: i for i, name in enumerate(dict.fromkeys(names))}
   return tuple(indices[name] for name in names)
 
