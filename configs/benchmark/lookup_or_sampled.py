@@ -15,9 +15,14 @@ VARIANTS = lookup_or.VARIANTS
 
 def get_config(file=''):
   """Returns the config; `file` is a JSONL file with further prompts, or ''."""
-  config = lookup_or.get_config(file)
-  config.sampling.temperature = 1.0
+  config = at_temperature_1(lookup_or.get_config(file))
   config.prompts_per_domain = 4
+  return config
+
+
+def at_temperature_1(config):
+  """Changes a config for temperature 0, and returns it."""
+  config.sampling.temperature = 1.0
   # Sampled texts of different methods differ.
   config.columns = tuple(
     name for name in config.columns if name != 'same_outputs'

@@ -13,7 +13,9 @@ python -m experiments.main --config=configs/benchmark/one_call.py \
 
 A block head (DSpark) drafts four tokens in one call, SmolLM2's EAGLE head and
 its distilled drafter in four. Prompts are decoded one at a time, interleaved
-with plain decoding.
+with plain decoding. After this short training, the block head reaches 0.74 ±
+0.03 of the speed of plain decoding on two cores at temperature 0, the EAGLE
+head 0.89 ± 0.05.
 """
 
 from configs.benchmark import heads
