@@ -5,12 +5,11 @@ python -m experiments.main --config=configs/NAME.py --workdir=DIR [--smoke]
 python -m experiments.main --config=configs/NAME.py --help     its fields
 python -m experiments.main --config=configs/FOLDER --help      its configs
 
-A workdir belongs to one config: a run with the same config resumes where it
-stopped, and one with another raises an error. `--config.sweep` runs the config
-once per combination of values, in subfolders, and joins their rows. `--smoke`
-runs the smallest sizes, except for fields that flags set. `--command_buffers`
-runs decodes as CUDA graphs on NVIDIA GPUs. Compiled programs are kept in
-~/.cache/specjax/programs, or in JAX_COMPILATION_CACHE_DIR, unless it is empty.
+A workdir belongs to one config: a run with the same one resumes where it
+stopped, another raises an error. `--config.sweep` runs each combination of
+values in a subfolder. `--smoke` runs the smallest sizes, except for fields that
+flags set. `--command_buffers` decodes with CUDA graphs. Compiled programs are
+kept in ~/.cache/specjax/programs, or in JAX_COMPILATION_CACHE_DIR if it is set.
 """
 
 from collections.abc import Iterable

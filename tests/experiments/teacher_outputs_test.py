@@ -62,7 +62,9 @@ def test_a_teacher_that_runs_out_of_time_says_so(tmp_path, monkeypatch):
   )
   tokenizer = toys.chat_tokenizer()
   model, params = toys.transformer(0)
-  target = types.SimpleNamespace(model=model, params=params)
+  target = types.SimpleNamespace(
+    model=model, params=params, config=model.config
+  )
   family = types.SimpleNamespace(target=target, tokenizer=tokenizer)
   with pytest.raises(limits.OutOfTime, match='the same command resumes'):
     teacher_outputs.compute(config, family, tmp_path)
