@@ -559,6 +559,20 @@ class Context(NamedTuple):
   # committed tokens but the last; then undefined.
   features: tuple[jax.Array, ...] = ()
   noise: Noise | None = None
+  # [B] bool, rows whose drafts are used; None for all. Others are finished, or
+  # have selected other drafters.
+  rows: jax.Array | None = None
+
+  def of_rows(self, values: jax.Array) -> jax.Array:
+    """Returns values `[B, ...]` with zeros in rows whose drafts are not used.
+
+    Choices for the whole batch, such as how many tokens are read, are made for
+    the other rows.
+    """
+    if self.rows is None:
+      return values
+    rows = self.rows.reshape(-1, *(1,) * (values.ndim - 1))
+    return jnp.where(rows, values, jnp.zeros_like(values))
 
   def last_tokens(self) -> jax.Array:
     """Returns `[B, 1]` the last committed token of each row."""

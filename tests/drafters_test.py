@@ -71,22 +71,35 @@ def test_cost_of_an_autoregressive_draft_is_its_model_calls(bonus_probs):
 UNSURE = specjax.drafters.Unsure(0.4)
 
 
+# Numbers of tokens that a model has read, by call.
+CALLS = []
+
+
+@components.component
+class Counted(specjax.models.Markov):
+  """A model whose calls are logged."""
+
+  def extend(self, params, cache, tokens, *args, **options):
+    num = tokens.shape[1]
+    jax.debug.callback(lambda: CALLS.append(num))
+    return super().extend(params, cache, tokens, *args, **options)
+
+
 @pytest.mark.parametrize(
-  ('last', 'num_drafted', 'calls'),
-  [((0, 1, 2), (2, 1, 0), 3), ((2, 1), (0, 1), 2), ((2, 2), (0, 0), 1)],
+  ('last', 'rows', 'num_drafted', 'calls'),
+  [
+    ((0, 1, 2), None, (2, 1, 0), 3),
+    ((2, 1), None, (0, 1), 2),
+    ((2, 2), None, (0, 0), 1),
+    # The first row would draft two tokens, and is not used.
+    ((0, 1, 2), (False, True, True), (1, 1, 0), 2),
+    ((0, 1, 2), (False, False, True), (0, 0, 0), 1),
+  ],
 )
 def test_no_model_is_called_once_all_rows_have_stopped(
-  last, num_drafted, calls
+  last, rows, num_drafted, calls
 ):
   """Uses a model that is certain of the next token after 0 and 1."""
-  call_log = []
-
-  @components.component
-  class Counted(specjax.models.Markov):
-    def extend(self, *args, **options):
-      jax.debug.callback(lambda: call_log.append(1))
-      return super().extend(*args, **options)
-
   drafter = specjax.drafters.Autoregressive(
     Counted(3), trees.chain(4), stop=UNSURE
   )
@@ -94,6 +107,7 @@ def test_no_model_is_called_once_all_rows_have_stopped(
   context = specjax.Context(
     jnp.asarray(np.tile(np.int32(last)[:, None], 16)),
     jnp.asarray(np.full(len(last), 5, np.int32)),
+    rows=None if rows is None else jnp.asarray(rows),
   )
 
   @jax.jit
@@ -102,11 +116,37 @@ def test_no_model_is_called_once_all_rows_have_stopped(
     keys = jax.random.split(jax.random.key(0), len(last))
     return drafter.draft(keys, params, state, context)[0]
 
+  CALLS.clear()
   tree = draft(context)
   jax.effects_barrier()
-  assert len(call_log) == calls
+  assert len(CALLS) == calls
   expected = np.arange(4) < np.array(num_drafted)[:, None]
   np.testing.assert_array_equal(tree.valid, expected)
+
+
+@pytest.mark.parametrize(
+  ('rows', 'num_read'),
+  [(None, 2), ((True, False), 2), ((False, True), 1)],
+)
+def test_no_more_is_read_than_rows_need_whose_drafts_are_used(rows, num_read):
+  """The first row is missing two tokens, the second one."""
+  drafter = specjax.drafters.Autoregressive(
+    Counted(3), trees.chain(1), stop=UNSURE
+  )
+  params = np.eye(3, dtype=np.float32)
+  prompts = specjax.Context(np.ones((2, 16), np.int32), np.int32([7, 7]))
+  state = jax.jit(drafter.init, static_argnums=2)(params, prompts, 16)
+  state = drafter.rollback(state, jnp.int32([4, 5]))
+  context = prompts._replace(
+    lengths=jnp.int32([6, 6]),
+    rows=None if rows is None else jnp.asarray(rows),
+  )
+  keys = jax.random.split(jax.random.key(0), 2)
+  jax.effects_barrier()
+  CALLS.clear()
+  jax.block_until_ready(jax.jit(drafter.draft)(keys, params, state, context))
+  jax.effects_barrier()
+  assert CALLS[0] == num_read
 
 
 @pytest.mark.parametrize(

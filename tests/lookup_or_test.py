@@ -244,8 +244,16 @@ def test_the_other_drafter_is_called_only_if_a_row_has_no_match():
   tokens[0, :9] = [1, 2, 3] * 3
   tokens[1, :9] = np.arange(9)
   call = jax.jit(drafter.draft)
-  for rows, num_calls in (([0, 0], 0), ([0, 1], 1), ([1, 1], 1)):
-    context = specjax.Context(tokens[rows], np.array([9, 9], np.int32))
+  for rows, is_used, num_calls in (
+    ([0, 0], [True, True], 0),
+    ([0, 1], [True, True], 1),
+    ([1, 1], [True, True], 1),
+    ([0, 1], [True, False], 0),  # The row without a match is not used.
+    ([0, 1], [False, True], 1),
+  ):
+    context = specjax.Context(
+      tokens[rows], np.int32([9, 9]), rows=np.array(is_used)
+    )
     state = jax.jit(drafter.init, static_argnums=2)(params, context, SIZE)
     CALLS.clear()
     jax.block_until_ready(call(keys, params, state, context))

@@ -342,7 +342,7 @@ def _draft_arm(
       choice.draft_keys,
       params.drafters[i],
       state.drafters[round_fn.slot_of_arm[i]],
-      state_lib.drafter_context(state, round_fn.taps[i]),
+      state_lib.drafter_context(state, round_fn.taps[i], choice.selected[i]),
     )
   )
 

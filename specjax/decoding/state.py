@@ -171,16 +171,19 @@ def hidden_state_taps(
   return tuple(tuple(tap % num for tap in arm.drafter.taps) for arm in arms)
 
 
-def drafter_context(state: DecodeState, taps: Sequence[int]) -> base.Context:
+def drafter_context(
+  state: DecodeState, taps: Sequence[int], rows: jax.Array | None = None
+) -> base.Context:
   """Returns what a drafter may read of the rows.
 
   Args:
     state: the state of the decode.
     taps: indices of the hidden states that the drafter reads.
+    rows: `[B]` bool, rows whose drafts are used; None for all.
   """
   features = tuple(state.features[tap] for tap in taps)
   noise = base.Noise(state.keys, state.lengths)
-  return base.Context(state.tokens, state.lengths, features, noise)
+  return base.Context(state.tokens, state.lengths, features, noise, rows)
 
 
 @jax.vmap

@@ -101,7 +101,7 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
     """
     outputs, pending = lag.read_missing(
       (self.topology.depth + 1, self.reader.tail),
-      self._lag(state, context).max(),
+      context.of_rows(self._lag(state, context)).max(),
       functools.partial(self._read, params, state, context),
     )
     logits = self.head.predict(params, outputs)
@@ -118,7 +118,7 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
     last = context.last_tokens()
     root = predict(0, last)
     return tree_drafting.draft_tree(
-      self.tree_spec, read_level, keys, context.noise, root, pending
+      self.tree_spec, read_level, keys, context, root, pending
     )
 
   def _read(

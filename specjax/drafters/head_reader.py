@@ -107,7 +107,9 @@ class HeadReader(lag.Reader):
       return entries.outputs, entries.pending
 
     widths = *shortest, depth + 1, self.tail
-    outputs, pending = lag.read_missing(widths, lags.max(), read)
+    outputs, pending = lag.read_missing(
+      widths, context.of_rows(lags).max(), read
+    )
     last = trees.at_entries(outputs, lags - 1)
     exists = np.arange(self.tail)[None] < lags
     return lag.Tail(last, pending, exists, num_entries > 0)

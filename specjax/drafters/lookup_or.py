@@ -194,7 +194,8 @@ class LookupOr(base.Drafter):
 
     if not self.drafter.num_calls:
       return draft_rest()
-    return jax.lax.cond(is_found.all(), only_look_up, draft_rest)
+    is_needed = context.of_rows(~is_found).any()
+    return jax.lax.cond(is_needed, draft_rest, only_look_up)
 
   def commit(
     self,

@@ -93,7 +93,7 @@ class ModelReader(lag.Reader):
     if may_stop_early:
       shapes = jax.eval_shape(lambda: read(self.tail))
       logits, pending = jax.lax.cond(
-        (lags > 1).any(),
+        (context.of_rows(lags) > 1).any(),
         lambda: read(self.tail),
         lambda: padding.pad_to(read(1), shapes),
       )

@@ -91,7 +91,7 @@ class Parallel(autoregressive.Autoregressive):
     """
     logits, pending = lag.read_missing(
       (2, self.topology.depth + 1, self.reader.tail),
-      self._lag(state, context).max(),
+      context.of_rows(self._lag(state, context)).max(),
       functools.partial(self._read, params, state, context),
     )
     levels = [
@@ -105,7 +105,7 @@ class Parallel(autoregressive.Autoregressive):
       return tree_drafting.repeat(levels[depth + 1], width), pending
 
     return tree_drafting.draft_tree(
-      self.tree_spec, read_level, keys, context.noise, levels[0], pending
+      self.tree_spec, read_level, keys, context, levels[0], pending
     )
 
   def _read(

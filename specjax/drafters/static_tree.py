@@ -95,7 +95,7 @@ class StaticTreeDrafter(lag.LaggingDrafter):
       tree_spec,
       read_level,
       keys,
-      context.noise,
+      context,
       reader.predict(params, tail.outputs, sampling),
       tail.pending,
       tail.valid,

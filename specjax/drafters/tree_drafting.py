@@ -142,7 +142,7 @@ def draft_tree(
   tree_spec: TreeSpec,
   read_level: ReadLevel,
   keys: jax.Array,
-  noise: base.Noise | None,
+  context: base.Context,
   root: Prediction,
   pending: base.PendingKV,
   valid: jax.Array | None = None,
@@ -153,7 +153,7 @@ def draft_tree(
     tree_spec: of the tree.
     read_level: reads the nodes of a level.
     keys: `[B]` one key per row.
-    noise: of the context; used only if the sampling shares it.
+    context: the committed text.
     root: the prediction after the root, `[B, 1, ...]`.
     pending: uncommitted KV of what was read before the tree.
     valid: `[B]` rows that draft; None for all.
@@ -168,7 +168,7 @@ def draft_tree(
   )
   if valid is None:
     valid = jnp.ones(len(root.logits), bool)
-  recursion = _Recursion(tree_spec, read_level, uniforms, noise)
+  recursion = _Recursion(tree_spec, read_level, uniforms, context)
   path_probs = jnp.ones((len(root.logits), 1), jnp.float32)
   levels, pending = recursion.draft_levels(
     0, root, valid[:, None], path_probs, pending
@@ -206,7 +206,7 @@ class _Recursion(NamedTuple):
   tree_spec: TreeSpec
   read_level: ReadLevel
   uniforms: jax.Array  # [B, N, U]
-  noise: base.Noise | None
+  context: base.Context
 
   def draft_levels(
     self,
@@ -243,8 +243,9 @@ class _Recursion(NamedTuple):
     if stop is None:
       return go_on()
     # Once all rows have stopped, nothing is drawn or read any more.
+    is_any_left = self.context.of_rows(valid).any()
     end = functools.partial(self._stopped_levels, depth, parents, pending)
-    return jax.lax.cond(valid.any(), go_on, end)
+    return jax.lax.cond(is_any_left, go_on, end)
 
   def _draft_level(
     self,
@@ -313,7 +314,7 @@ class _Recursion(NamedTuple):
     if not self.tree_spec.sampling.shared_noise:
       return above.logits
     return siblings.shared_scores(
-      self.noise, np.array([depth]), above.probs.processed
+      self.context.noise, np.array([depth]), above.probs.processed
     )
 
   def _stopped_levels(

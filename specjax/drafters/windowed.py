@@ -145,6 +145,7 @@ class Windowed(wrapper.DrafterWrapper):
       context.lengths - skipped,
       tuple(take(states, source[..., None]) for states in context.features),
       context.noise,
+      context.rows,
     )
 
   def _skip(
