@@ -374,4 +374,4 @@ class EncoderDecoder(nnx.Module):
       )
     else:
       logits = self.head(features)
-    return logits.astype(jnp.float32)[..., : config.vocab_size]
+    return logits[..., : config.vocab_size]

@@ -77,7 +77,7 @@ def _messages(row: Row) -> dict[str, Any]:
 
 def _instruction(row: Row) -> dict[str, Any]:
   """Returns the instruction, followed by its input if there is one."""
-  prompt = _paragraphs(row, 'instruction', 'input')
+  prompt = _paragraphs(row, 'instruction', 'input', required='instruction')
   return {'prompt': prompt, 'response': row['output']}
 
 
@@ -91,16 +91,16 @@ def _question(key: str, source: str) -> Layout:
   return Layout(
     ('question', key),
     lambda row: {
-      'prompt': _paragraphs(row, 'context', 'question'),
+      'prompt': _paragraphs(row, 'context', 'question', required='question'),
       'response': _accepted(row[key]),
     },
     source,
   )
 
 
-def _paragraphs(row: Row, *keys: str) -> str:
+def _paragraphs(row: Row, *keys: str, required: str) -> str:
   """Returns the texts of those keys that a row has, between blank lines."""
-  texts = [row[key] for key in keys if row.get(key)]
+  texts = [row[key] for key in keys if key == required or row.get(key)]
   for text in texts:
     if not isinstance(text, str):
       names = ' and '.join(map(repr, keys))
@@ -114,7 +114,11 @@ def _accepted(answers: Any) -> Any:
     if 'text' in answers:  # SQuAD.
       answers = answers['text']
     else:  # TriviaQA.
-      answers = [answers.get('value'), *answers.get('aliases', ())]
+      aliases = answers.get('aliases') or []
+      if not isinstance(aliases, list):
+        name = type(aliases).__name__
+        raise ValueError(f"'aliases' must be a list, got {name}.")
+      answers = [answers.get('value'), *aliases]
   if not isinstance(answers, list):
     return answers
   for answer in answers:

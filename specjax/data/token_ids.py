@@ -3,13 +3,25 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
+import tokenize
 from typing import Any
 from typing import NamedTuple
 import zipfile
+import zlib
 
 import numpy as np
 
 from specjax import write_errors
+
+# What NumPy raises for corrupt files.
+_CORRUPT = (
+  EOFError,
+  KeyError,
+  ValueError,
+  tokenize.TokenError,
+  zipfile.BadZipFile,
+  zlib.error,
+)
 
 
 class Prompt(NamedTuple):
@@ -108,7 +120,7 @@ def read(
   except OSError as error:
     reason = error.strerror or error
     raise ValueError(f'Cannot read {path}: {reason}.') from error
-  except (KeyError, ValueError, zipfile.BadZipFile) as error:
+  except _CORRUPT as error:
     raise ValueError(f'{path} holds no responses: {error}.') from error
 
 
@@ -116,10 +128,12 @@ def _to_ragged(
   name: str, rows: Sequence[Sequence[int]]
 ) -> dict[str, np.ndarray]:
   """Returns rows of ids as a concatenated array and an array of lengths."""
-  ids = np.concatenate([np.zeros(0, np.uint32), *rows]).astype(np.uint32)
+  ids = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64)
+  if ids.min(initial=0) < 0:
+    raise ValueError(f'Token ids must be >= 0, got {ids.min()}.')
   fits_in_16_bits = ids.max(initial=0) < 2**16
   return {
-    f'{name}_tokens': ids.astype(np.uint16) if fits_in_16_bits else ids,
+    f'{name}_tokens': ids.astype(np.uint16 if fits_in_16_bits else np.uint32),
     f'{name}_lengths': np.array([len(row) for row in rows], np.uint32),
   }
 

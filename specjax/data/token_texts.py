@@ -37,9 +37,10 @@ def read(core: tokenizers.Tokenizer) -> dict[int, bytes | str]:
   single_bytes: dict[int, bytes | str] = {}
   for spelling, token in sorted(core.get_vocab().items(), key=_id):
     byte = _BYTE.fullmatch(spelling)
-    if token in added:
-      is_special = added[token].special
-      texts[token] = spelling if is_special else spelling.encode()
+    if token in added and added[token].special:
+      texts[token] = spelling
+    elif token in added and is_byte_level:
+      texts[token] = spelling.encode()
     elif is_byte_level:
       texts[token] = b''.join(
         bytes([_CODES[char]]) if char in _CODES else char.encode()

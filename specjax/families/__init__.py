@@ -146,7 +146,7 @@ def load(
       target's, `dtype` is not a floating-point type, the mesh does not
       divide the target's attention heads, or `vocabulary` is unknown.
   """
-  _check_dtype(dtype)
+  loading.check_dtype(dtype)
   _check_vocabulary(vocabulary)
   paths = _find_paths(os.fspath(family))
   target = _load_checkpoint(_target_path(paths), dtype, mesh)
@@ -606,18 +606,6 @@ def _drafters_in(folder: str, is_target: bool) -> Iterator[tuple[str, str]]:
         yield stem[: split_file and split_file.start()], path
     elif extension == '.safetensors' and name != _TARGET:
       yield stem, path
-
-
-def _check_dtype(dtype: jax.typing.DTypeLike | None) -> None:
-  """Raises `ValueError` unless a type is None or a floating-point type."""
-  try:
-    is_valid = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
-  except TypeError:
-    is_valid = False
-  if not is_valid:
-    raise ValueError(
-      f'dtype must be a floating-point type, such as bfloat16, got {dtype!r}.'
-    )
 
 
 def _check_vocabulary(vocabulary: str) -> None:

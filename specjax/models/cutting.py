@@ -59,8 +59,13 @@ def narrow_head(
 
   Raises:
     ValueError: `tokens` is empty, or has ids outside of the vocabulary or
-      repeated ids.
+      repeated ids; or the model's vocabulary is already reduced.
   """
+  if config.head_size is not None:
+    raise ValueError(
+      'config must be of a model that emits all tokens, got one with a '
+      f'head_size of {config.head_size}.'
+    )
   ids = np.asarray(tokens, np.int32)
   if not ids.size or not 0 <= ids.min() <= ids.max() < config.vocab_size:
     raise ValueError(

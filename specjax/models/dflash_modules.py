@@ -64,7 +64,7 @@ class DFlash(layers_lib.TokenModel):
         embedding_init=nnx.initializers.normal(0.02),
       )
       # A new head has no preference.
-      self.markov_out = layers_lib.linear(
+      self.markov_out = layers_lib.logits_linear(
         config.markov_rank,
         layer.head_size or layer.vocab_size,
         use_bias=False,
@@ -145,4 +145,4 @@ class DFlash(layers_lib.TokenModel):
 
   def _markov_logits(self, tokens: jax.Array) -> jax.Array:
     """Returns `[B, T, H]` what the tokens before add to the logits."""
-    return self.markov_out(self.markov_in(tokens)).astype(jnp.float32)
+    return self.markov_out(self.markov_in(tokens))

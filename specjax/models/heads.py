@@ -20,6 +20,11 @@ from specjax.models import kv_cache
 
 HeadConfig = head_config.HeadConfig
 
+_NO_BIASES: dict[str, Any] = {
+  'qkv_bias': False,
+  'out_bias': False,
+  'mlp_bias': False,
+}
 # Rows of the embedding that identify a model.
 _FINGERPRINT_ROWS = 16
 
@@ -34,8 +39,9 @@ def configure(
 ) -> HeadConfig:
   """Returns the config of a head for a target.
 
-  The layer of a head is like the target's, but the one of 'eagle' and 'eagle3'
-  has neither normalized queries nor biases.
+  The layers of a head are like the target's. Those of 'eagle' and 'eagle3' are
+  Llama's: they have neither biases nor normalized queries, and the feed-forward
+  layer reads the result of the attention, with one norm in between.
 
   Args:
     kind: 'eagle', 'eagle3', 'medusa' or 'dflash'.
@@ -72,11 +78,15 @@ def configure(
   )
   if kind in ('eagle', 'eagle3'):
     # As in published heads: servers load Llama's layer, whatever the target.
-    layer = dataclasses.replace(layer, qk_norm=False, qkv_bias=False)
-  if for_servers:
     layer = dataclasses.replace(
-      layer, qk_norm=True, qkv_bias=False, out_bias=False, mlp_bias=False
+      layer,
+      **_NO_BIASES,
+      qk_norm=False,
+      post_norms=False,
+      parallel_residual=False,
     )
+  if for_servers:
+    layer = dataclasses.replace(layer, **_NO_BIASES, qk_norm=True)
   config = config_class(layer=layer, **options)
   if head_size is not None or config.has_own_output:
     return config

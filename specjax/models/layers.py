@@ -52,17 +52,22 @@ _PARTS = 4
 product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
 
 
-def _dot_general(
+def _dot_general(x: jax.Array, *args: Any, **options: Any) -> jax.Array:
+  """Returns the result of `_dot_general_float32` in the type of `x`."""
+  return _dot_general_float32(x, *args, **options).astype(x.dtype)
+
+
+def _dot_general_float32(
   x: jax.Array,
   kernel: jax.Array,
   dimensions: jax.lax.DotDimensionNumbers,
   precision: jax.lax.PrecisionLike = None,
   out_sharding: Any = None,
 ) -> jax.Array:
-  """Returns `lax.dot_general`, summed as by `product`, in the type of `x`."""
+  """Returns `lax.dot_general`, summed as by `product`."""
 
   def multiply(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    y = jax.lax.dot_general(
+    return jax.lax.dot_general(
       x,
       kernel,
       dimensions,
@@ -70,7 +75,6 @@ def _dot_general(
       jnp.float32,
       out_sharding=out_sharding,
     )
-    return y.astype(x.dtype)
 
   if x.size == len(kernel) and out_sharding is None:
     # The choice depends on the platform that the program is compiled for, not
@@ -105,7 +109,7 @@ def _multiply_twice(x: jax.Array, kernel: jax.Array) -> jax.Array:
   they are small.
   """
   y = product('rd,do->ro', _two_rows(x), kernel)[0]
-  return y.reshape(*x.shape[:-1], -1).astype(x.dtype)
+  return y.reshape(*x.shape[:-1], -1)
 
 
 def _two_rows(x: jax.Array) -> jax.Array:
@@ -135,8 +139,10 @@ class Linear(nnx.Linear):
     return y if self.bias is None else y + self.bias[(None,) * (y.ndim - 1)]
 
 
-# A linear layer that multiplies with `_dot_general`.
+# Linear layers whose result has the type of the computations, and those whose
+# result is float32, as logits are.
 linear = functools.partial(Linear, dot_general=_dot_general)
+logits_linear = functools.partial(Linear, dot_general=_dot_general_float32)
 
 
 class Norm(nnx.Module):
@@ -220,8 +226,11 @@ def embedding(
 def head(
   config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
 ) -> nnx.Linear:
-  """Returns the output head of any config that does not tie embeddings."""
-  return linear(
+  """Returns the output head of any config that does not tie embeddings.
+
+  Its logits are float32 for any type of the computations.
+  """
+  return logits_linear(
     config.d_model,
     getattr(config, 'head_size', None) or config.table_size,
     use_bias=False,
@@ -374,5 +383,5 @@ class TokenModel(nnx.Module):
       logits = tied_logits(self.embedding, x)
     else:
       logits = self.head(x)
-    logits = softcap(logits.astype(jnp.float32), self.config.logit_softcap)
+    logits = softcap(logits, self.config.logit_softcap)
     return logits[..., : self.config.vocab_size]

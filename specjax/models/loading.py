@@ -30,6 +30,9 @@ from specjax.models.huggingface import servers
 from specjax.models.huggingface import shards
 from specjax.models.huggingface import weights
 
+# Types of the computations of models.
+_DTYPES = 'float16', 'bfloat16', 'float32', 'float64'
+
 
 class Checkpoint(NamedTuple):
   """A language model with its parameters and its tokenizer.
@@ -106,6 +109,7 @@ def load(
       of arrays are not supported, all of which are listed; or a repository
       cannot be fetched.
   """
+  check_dtype(dtype)
   local_path = hub.local_path(path)
   with _error_context(path):
     source = _open(local_path)
@@ -204,6 +208,7 @@ def load_head(
     ValueError: a file is missing, truncated or corrupt, or it is not a head
       of a known kind for this target.
   """
+  check_dtype(dtype)
   folder = hub.local_path(path)
   with _error_context(path):
     config, params = published_heads.read(
@@ -244,6 +249,18 @@ def embedding(path: str | os.PathLike[str]) -> base.Params:
     checkpoint = _open(local_path)
     table = weights.embedding(checkpoint.model_type, checkpoint.tensors)
   return {'embedding': {'embedding': table}}
+
+
+def check_dtype(dtype: jax.typing.DTypeLike | None) -> None:
+  """Raises `ValueError` unless a type is None or one that models have."""
+  try:
+    is_valid = dtype is None or jnp.dtype(dtype).name in _DTYPES
+  except TypeError:
+    is_valid = False
+  if not is_valid:
+    raise ValueError(
+      f'dtype must be one of {", ".join(_DTYPES)}, got {dtype!r}.'
+    )
 
 
 def in_dtype(leaf: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:

@@ -40,14 +40,14 @@ class _Rule(NamedTuple):
 
 
 _RULES = tuple(
-  _Rule(re.compile(f'({pattern})$'), axis, parts)
+  _Rule(re.compile(f'{pattern}$'), axis, parts)
   for pattern, axis, parts in (
-    ('query/(kernel|bias)', -1, 'num_heads'),
-    ('(key|value|query_key_value)/(kernel|bias)', -1, 'num_kv_heads'),
-    ('out/kernel', 0, 'num_heads'),
-    ('(up|gate|gate_up)/(kernel|bias)', -1, ''),
-    ('down/kernel', 0, ''),
-    ('head/(kernel|bias)', -1, ''),
+    (r'\bquery/(kernel|bias)', -1, 'num_heads'),
+    (r'\b(key|value|query_key_value)/(kernel|bias)', -1, 'num_kv_heads'),
+    (r'\bout/kernel', 0, 'num_heads'),
+    (r'\b(up|gate|gate_up)/(kernel|bias)', -1, ''),
+    (r'\bdown/kernel', 0, ''),
+    (r'\bhead/(kernel|bias)', -1, ''),
     ('^embedding/embedding', 0, ''),
   )
 )

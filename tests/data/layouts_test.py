@@ -73,6 +73,7 @@ def test_rows_of_a_layout_are_read_and_written_back(name, tmp_path):
   [
     ({'answer': ['b', 'c']}, 'b\nc'),  # Natural Questions.
     ({'answer': {'value': 'b', 'aliases': ['c', 'b']}}, 'b\nc'),  # TriviaQA.
+    ({'answer': {'value': 'b', 'aliases': None}}, 'b'),
     ({'answers': ['b']}, 'b'),  # WebQuestions.
     ({'answers': {'text': [], 'answer_start': []}}, 'unanswerable'),
   ],

@@ -49,6 +49,12 @@ def test_other_files_are_refused_by_name(tmp_path):
   path.write_text('text')
   with pytest.raises(ValueError, match='ids.npz holds no responses'):
     token_ids.read(path)
+  path.write_bytes(b'')
+  with pytest.raises(ValueError, match='ids.npz holds no responses'):
+    token_ids.read(path)
+  prompts = [token_ids.Prompt('a', [-1, 2])]
+  with pytest.raises(ValueError, match='Token ids must be >= 0, got -1'):
+    token_ids.write(path, prompts, [token_ids.Response(0, 0.0, [3])])
   with pytest.raises(ValueError, match='Cannot write .*nowhere'):
     token_ids.write(tmp_path / 'nowhere' / 'ids.npz', _PROMPTS, _RESPONSES)
 

@@ -8,6 +8,7 @@ from tokenizers import models
 from tokenizers import processors
 
 from specjax.data import prompt_format
+from specjax.data import token_texts
 from specjax.data import tokenizer as tokenizer_lib
 
 _MARKERS = prompt_format.MARKERS
@@ -212,6 +213,14 @@ def test_token_ids_may_be_arrays(tokenizer):
   tokens = np.array(tokenizer.encode_response('array'), np.int32)
   assert tokenizer.decode(tokens) == 'array'
   assert ''.join(tokenizer.pieces(tokens)) == 'array'
+
+
+def test_added_tokens_of_sentencepiece_have_spaces():
+  """Gemma's vocabulary has runs of spaces as added tokens."""
+  core = tokenizers.Tokenizer(models.BPE({'▁': 0, 'a': 1, '<s>': 2}, []))
+  core.add_tokens([tokenizers.AddedToken('▁▁', normalized=False)])
+  core.add_special_tokens(['<s>'])
+  assert token_texts.read(core) == {0: b' ', 1: b'a', 2: '<s>', 3: b'  '}
 
 
 def test_texts_of_tokens_are_bytes_and_names():

@@ -102,6 +102,8 @@ def test_rouge_stems_by_default():
     ('', 'A+', False),
     ('the', '---', False),
     ('A', 'The', False),
+    ('(A).', 'A', True),
+    ('A+', 'A', False),
     ('A poet', 'Writer\nPoet', True),  # Accepted answers are lines.
     ('writer poet', 'Writer\nPoet', False),
     ('', 'Writer\n\nPoet', False),
@@ -134,6 +136,20 @@ def test_an_answer_may_stand_anywhere(prediction, right):
 @pytest.mark.parametrize(
   ('prediction', 'reference', 'right'),
   [
+    ('The answer is A.', 'A', True),
+    ('The answer is B.', 'A', False),
+    ('She had an A+, he says.', 'A+', True),
+    ('She had an A.', 'A+', False),
+  ],
+)
+def test_an_answer_may_be_an_article(prediction, reference, right):
+  texts = [prediction], [reference]
+  assert _scores('exact_match', *texts, anywhere=True).total == 100 * right
+
+
+@pytest.mark.parametrize(
+  ('prediction', 'reference', 'right'),
+  [
     ('40+30=<<40+30=70>>70 coins\n#### 70', 'so\n#### 70', True),
     ('#### 70\nQuestion: 1 + 1?\n#### 2', '#### 70', True),  # It ran on.
     ('#### 7\n70', '#### 70', False),
@@ -143,6 +159,8 @@ def test_an_answer_may_stand_anywhere(prediction, right):
     ('#### $8000.00', '#### 8,000', True),
     ('5 is all. ####', '#### 5', True),  # Nothing stands behind the mark.
     ('#### -3', '#### -3', True),
+    ('#### Step 1\nSo it is 42.', '#### 42', True),  # A heading.
+    (r'\boxed{1{,}000}', '#### 1,000', True),
     ('it falls by −$3', '#### -3', True),
     ('#### 3', '#### -3', False),
     ('10-3', '#### 3', True),  # A difference, or a range.

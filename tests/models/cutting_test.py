@@ -102,6 +102,12 @@ def test_tokens_that_no_head_can_have_are_refused(tokens, reason):
     cutting.narrow_head(*_full_model(), tokens)
 
 
+def test_a_narrow_head_is_not_cut_again():
+  narrow = cutting.narrow_head(*_full_model(), [1, 5, 9])
+  with pytest.raises(ValueError, match='got one with a head_size of 3'):
+    cutting.narrow_head(*narrow, [5, 9])
+
+
 def test_sizes_that_no_head_can_have_are_refused():
   with pytest.raises(ValueError, match=r'head_size must lie in \[1, 20\]'):
     _full_model(tie_embeddings=False, head_size=21)

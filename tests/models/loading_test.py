@@ -212,6 +212,15 @@ def test_the_type_of_the_file_is_kept(tmp_path):
     for checkpoint in (checkpoint_of_file, wide)
   ]
   assert 0 < np.abs(logits[0] - logits[1]).max() < 0.1 * np.abs(logits[1]).max()
+  # Logits are not rounded to the type of the computations.
+  rounded = logits[0].astype(jnp.bfloat16).astype(jnp.float32)
+  assert (np.asarray(logits[0]) != np.asarray(rounded)).mean() > 0.9
+
+
+@pytest.mark.parametrize('dtype', ['int8', 'float8_e4m3fn', 'complex64', 'b16'])
+def test_types_that_no_model_has_are_refused(dtype, tmp_path):
+  with pytest.raises(ValueError, match=f'float64, got {dtype!r}'):
+    models.load(tmp_path, dtype=dtype)
 
 
 def _write_json(folder, name, **fields):

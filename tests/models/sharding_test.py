@@ -104,6 +104,15 @@ def test_the_head_of_a_reduced_vocabulary_is_whole():
   assert spec_of('layer/attention/query/kernel', 24, 32) == (None, 'model')
 
 
+def test_the_markov_head_of_a_block_head_is_whole():
+  """It is no output of an attention layer."""
+  head = heads.configure('dflash', _CONFIG, markov_rank=3)
+  result = sharding.parameter_sharding(
+    head, 'markov_out/kernel', (3, _CONFIG.vocab_size), _abstract_mesh(1, 2)
+  )
+  assert not any(result.spec)
+
+
 def test_logits_are_computed_in_parts_where_their_matrix_is_cut():
   """So that neither a table is gathered, nor what is whole already."""
   mesh = _abstract_mesh(1, 2)

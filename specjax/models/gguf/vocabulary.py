@@ -117,7 +117,12 @@ def _core(
     fields: metadata of the tokenizer.
     tokens: `[V]` texts of the tokens.
   """
-  name = fields.get('pre', 'gpt-2')
+  if 'pre' not in fields:
+    raise ValueError(
+      'tokenizer.ggml.pre is missing, which says how text is split into words. '
+      'Convert the model with a newer version of llama.cpp.'
+    )
+  name = fields['pre']
   pre_tokenizer = registry.lookup(
     _PRE_TOKENIZERS,
     'tokenizer.ggml.pre',

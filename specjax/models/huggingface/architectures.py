@@ -70,7 +70,8 @@ _LLAMA = configs.Description(
 _MISTRAL = configs.Description(
   'MistralForCausalLM',
   _DECODER | {'sliding_window': _Field('sliding_window', 4096)},
-  allowed=_FULLY_ROTATED,
+  # With types of layers, the model is another one, Ministral.
+  allowed=_FULLY_ROTATED | {'layer_types': (None,)},
 )
 
 

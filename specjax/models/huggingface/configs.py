@@ -29,6 +29,7 @@ _ACTIVATIONS = {
 _LAYER_TYPES = {'full_attention': False, 'sliding_attention': True}
 # Fields of `rope_parameters` in transformers 5, which are separate fields in
 # transformers 4.
+_ORIGINAL_CONTEXT = 'original_max_position_embeddings'
 _ROPE_PARAMETERS = {
   'rope_theta': 'rope_theta',
   'rotary_fraction': 'partial_rotary_factor',
@@ -255,7 +256,10 @@ def _with_old_names(
   Problems are settings of transformers 5 that have no such names.
   """
   flat = dict(hf_config)
-  rope = flat.pop('rope_parameters', None) or {}
+  # As in transformers, the old name comes first.
+  name = 'rope_scaling' if flat.get('rope_scaling') else 'rope_parameters'
+  rope = flat.get(name) or {}
+  flat.pop('rope_parameters', None)
   # Since transformers 5 the old field of T5 is always true.
   if 'scale_decoder_outputs' in flat:
     flat['tie_word_embeddings'] = flat['scale_decoder_outputs']
@@ -267,13 +271,16 @@ def _with_old_names(
     if _read_scaling(local) is not None:
       problems.append(f'positions of local layers are stretched ({local})')
   if not isinstance(rope, dict):
-    return flat, [f'rope_parameters cannot be read ({rope!r})']
+    return flat, [f'{name} cannot be read ({rope!r})']
   rope = dict(rope)
-  for name, new_name in _ROPE_PARAMETERS.items():
+  for field, new_name in _ROPE_PARAMETERS.items():
     if new_name in rope:
-      old_name = description.fields.get(name, Field(new_name)).name
+      old_name = description.fields.get(field, Field(new_name)).name
       flat[old_name] = rope.pop(new_name)
-  flat['rope_scaling'] = flat.get('rope_scaling') or rope
+  context = flat.get(_ORIGINAL_CONTEXT)
+  if rope and context is not None:
+    rope[_ORIGINAL_CONTEXT] = context
+  flat['rope_scaling'] = rope
   return flat, problems
 
 

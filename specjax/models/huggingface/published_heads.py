@@ -321,20 +321,24 @@ def _eagle_config(
   return _with_layer(config, fields)
 
 
+def _object(
+  fields: Mapping[str, Any], name: str, default: Mapping[str, Any]
+) -> Mapping[str, Any]:
+  """Returns an object of a config, or a default if it is missing or null."""
+  value = fields.get(name)
+  if value is not None and not isinstance(value, dict):
+    raise ValueError(f'{name} must be an object, got {value!r}.')
+  return default if value is None else value
+
+
 def _eagle3_config(
   fields: Mapping[str, Any],
   shapes: Mapping[str, jax.ShapeDtypeStruct],
   target: config_lib.Config,
 ) -> head_config.HeadConfig:
   """Reads the config of an EAGLE-3 head; both formats have similar fields."""
-  inner = fields.get('eagle_config') or {}
-  layer = fields.get('transformer_layer_config', fields)
-  for name, value in (
-    ('eagle_config', inner),
-    ('transformer_layer_config', layer),
-  ):
-    if not isinstance(value, dict):
-      raise ValueError(f'{name} must be an object, got {value!r}.')
+  layer = _object(fields, 'transformer_layer_config', fields)
+  inner = _object(fields, 'eagle_config', {})
   settings = {**inner, **fields}
   for name, allowed in _ALLOWED.items():
     value = settings.get(name, allowed)
@@ -407,8 +411,8 @@ def _dflash_config(
   These are the formats of DFlash's authors (settings in `dflash_config`), of
   DSpark's (at the top level) and of the library speculators.
   """
-  layer = fields.get('transformer_layer_config', fields)
-  settings = {**fields, **(fields.get('dflash_config') or {})}
+  layer = _object(fields, 'transformer_layer_config', fields)
+  settings = {**fields, **_object(fields, 'dflash_config', {})}
   for name, allowed in _ALLOWED_IN_BLOCKS.items():
     value = settings.get(name, allowed[0])
     if value not in allowed and (name, settings.get('markov_rank')) != (
@@ -431,9 +435,9 @@ def _dflash_config(
         f'{settings.get(name)!r}.'
       )
   _check_size(fields, target)
-  names = [settings.get('speculators_model_type', '')]
+  names = [settings.get('speculators_model_type')]
   names += settings.get('architectures') or ()
-  is_dspark = any('dspark' in name.lower() for name in names)
+  is_dspark = any('dspark' in str(name).lower() for name in names)
   predicts_next = settings.get('shift_label', is_dspark)
   size = settings.get('draft_vocab_size')
   config = heads.configure(

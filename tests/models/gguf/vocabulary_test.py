@@ -94,6 +94,7 @@ def test_text_begins_as_the_file_says(begins):
     ({'model': None}, 'got None'),
     ({'pre': 'mpt'}, "Unknown tokenizer.ggml.pre 'mpt'. Known: gpt-2, llama"),
     ({'pre': 1}, 'Unknown tokenizer.ggml.pre'),
+    ({'pre': None}, 'tokenizer.ggml.pre is missing'),
     ({'tokens': None}, 'tokens must be a list of strings'),
     ({'tokens': [1, 2]}, 'tokens must be a list of strings'),
     ({'tokens': files.TOKENS + ['the']}, 'differ from each other'),

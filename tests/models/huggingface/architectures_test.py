@@ -136,6 +136,14 @@ def _drop_fields(fields, *names):
       'llama_linear_biases_tied',
       {'rope_theta': 1e3, 'rope_scaling': {'type': 'linear', 'factor': 4.0}},
     ),
+    # In transformers, the base of the scaling comes first.
+    (
+      'llama_linear_biases_tied',
+      {
+        'rope_theta': 7.0,
+        'rope_scaling': {'type': 'linear', 'factor': 4.0, 'rope_theta': 1e3},
+      },
+    ),
     ('phi3', {'rope_theta': 1e4, 'partial_rotary_factor': 0.5}),
     (
       'gemma3',
@@ -209,6 +217,11 @@ def test_local_layers_are_known_without_layer_types(case):
       "quantization_config must be None, got {'bits': 4}",
     ),
     ('qwen2', {'partial_rotary_factor': 0.5}, 'partial_rotary_factor must be'),
+    (
+      'mistral',
+      {'layer_types': ['full_attention'] * 2},
+      'layer_types must be None, got',
+    ),
     ('gemma2', {'use_bidirectional_attention': True}, 'must be None, got True'),
     ('gemma2', {'layer_types': ['full_attention']}, 'entries, got 1'),
     ('t5', {'feed_forward_proj': 'relu'}, "must be 'gated-gelu', got 'relu'"),
