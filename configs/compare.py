@@ -12,7 +12,7 @@ python -m experiments.main --config=configs/compare.py --workdir=runs/bandits \
 Your own components are imported by --config.imports="('mine',)", for a file
 mine.py in this folder that adds them to the tables of specjax. --config.repeats
 times each method, interleaved with plain decoding. Other prompts come from
---config.data_dir, or from a JSONL file by --config.prompts.all.from.
+--config.data_dir, or from a JSONL file by --config.prompts.all.source.
 """
 
 import ml_collections
@@ -24,7 +24,7 @@ def get_config():
       'experiment': 'compare',
       'family': 'mini',  # Or a folder of a family or of HuggingFace.
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': {'from': ''}},
+      'prompts': {'all': {'source': ''}},
       'prompts_per_domain': 2,
       'by_domain': False,  # Whether each domain has a row.
       'methods': ('none', 'medium:4', 'prompt_lookup:4'),

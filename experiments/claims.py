@@ -159,9 +159,13 @@ def _num_errors(
 ) -> float:
   """Returns how many standard errors a row is inside the thresholds.
 
-  A number without an error is inside or outside; on the threshold, inside.
+  A number without an error is inside or outside; on the threshold, inside. One
+  whose error is not known, since it is of a single item, is neither.
   """
-  margin, error = _margin(row[column], low, high), row.get(f'{column}_error')
+  margin = _margin(row[column], low, high)
+  error = row.get(f'{column}_error', 0.0)
+  if error is None:
+    return math.nan
   return margin / error if error else math.copysign(math.inf, margin)
 
 

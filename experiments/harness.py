@@ -33,6 +33,8 @@ from specjax import families
 from specjax import sampling as sampling_lib
 from specjax.evaluation import likelihood
 
+# The command line's device, which no argument can unset.
+_DEVICE = 'cuda:0'
 # What the harness appends to a metric's name for its standard error.
 _ERROR = '_stderr'
 # The names of the most new tokens, the first of which counts.
@@ -252,18 +254,19 @@ class SpecjaxLM(MethodLM):
       max_new_tokens: See `MethodLM`.
       batch_size: See `MethodLM`. The command line's default is 1.
       seed: See `MethodLM`.
-      device: must be None; JAX selects its devices.
+      device: None or 'cuda:0', the command line's default; JAX selects its
+        devices.
       max_batch_size: must be None.
 
     Raises:
       ValueError: there is no such family or method, or an argument is out of
         range.
     """
-    for name, value in (
-      ('device', device),
-      ('max_batch_size', max_batch_size),
+    for name, value, default in (
+      ('device', device, _DEVICE),
+      ('max_batch_size', max_batch_size, None),
     ):
-      if value is not None:
+      if value not in (None, default):
         raise ValueError(f'{name} must not be set, got {value!r}.')
     if not str(batch_size).isdecimal():
       raise ValueError(f'batch_size must be a number, got {batch_size!r}.')

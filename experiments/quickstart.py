@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.common import compare
 from experiments.common import log
+from experiments.common import measure
 from experiments.common import methods as methods_lib
 from experiments.common import plots
 from experiments.common import round_parts
@@ -134,7 +135,7 @@ def _target_call(
     return {'target_call_ratio': ratio}
 
   settings = _method(setup, config.shown_method).settings
-  unit = {'target call': settings, 'prompt': prompts[0]}
+  unit = measure.unit({'target call': settings, 'prompt': prompts[0]})
   (outcome,) = log.resume(workdir, [unit], compute, 'target calls')
   num_nodes = drafted.round_fn.arms[0].drafter.topology.num_nodes
   return outcome | {'target_call_tokens': num_nodes + 1}

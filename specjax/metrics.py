@@ -78,6 +78,8 @@ def estimate(
 ) -> Estimate:
   """Returns the ratio of two sums over independent items, as an `Estimate`.
 
+  The error is NaN for one item, from which it cannot be estimated.
+
   Args:
     numerators: See `ratio`.
     denominators: See `ratio`.
@@ -87,8 +89,11 @@ def estimate(
   total = denominators.sum()
   if not total:
     return Estimate(float('nan'), np.full(max(1, numerators.size), np.nan))
-  value = float(numerators.sum() / total)
-  return Estimate(value, (numerators - value * denominators) / total)
+  value, num = float(numerators.sum() / total), numerators.size
+  # As in a variance of few items.
+  scale = np.sqrt(num / (num - 1)) if num > 1 else np.nan
+  deviations = (numerators - value * denominators) / total
+  return Estimate(value, scale * deviations)
 
 
 def _emitted_and_rounds(

@@ -27,7 +27,8 @@ def test_block_efficiency_is_pooled_over_rounds():
   results = [_result(6, 2, [2, 2]), _result(2, 2, [0, 0])]
   ratio, error = metrics.block_efficiency(results)
   assert ratio == 2.0
-  np.testing.assert_allclose(error, np.sqrt(2**2 + 2**2) / 4)
+  # Of two items, the variance is twice that of their deviations.
+  np.testing.assert_allclose(error, 2**0.5 * np.sqrt(2**2 + 2**2) / 4)
   assert np.isnan(metrics.block_efficiency([_result(0, 0, [])])[0])
 
 
@@ -38,7 +39,7 @@ def test_acceptance_is_counted_where_it_was_reached():
   np.testing.assert_allclose(shares, [0.5, 0.75, 0.0, np.nan])
   # 3 of 4 and 1 of 4; then 2 of 3 and 1 of 1; then none of 2 and of 1.
   expected = [np.hypot(1, 1) / 8, np.hypot(0.25, 0.25) / 4, 0, np.nan]
-  np.testing.assert_allclose(errors, expected)
+  np.testing.assert_allclose(errors, 2**0.5 * np.array(expected))
   # Of three rounds that accepted their first token, one had drafted no more.
   shares, _ = metrics.acceptance_by_position([_result(8, 4, [3, 1], [4, 2])])
   np.testing.assert_allclose(shares, [0.75, 0.5])
@@ -47,8 +48,11 @@ def test_acceptance_is_counted_where_it_was_reached():
 def test_ratio_is_of_sums_with_the_error_of_independent_items():
   value, error = metrics.ratio([6, 2, 1], [2, 2, 0])
   assert value == 2.25
-  # By how much each item is above its share, over 4.
-  np.testing.assert_allclose(error, np.sqrt(1.5**2 + 2.5**2 + 1) / 4)
+  # By how much each item is above its share, over 4, with n - 1 = 2.
+  expected = np.sqrt(3 / 2) * np.sqrt(1.5**2 + 2.5**2 + 1) / 4
+  np.testing.assert_allclose(error, expected)
+  value, error = metrics.ratio([3], [2])
+  assert value == 1.5 and np.isnan(error)  # One item does not show it.
   np.testing.assert_allclose(metrics.ratio([3, 6], [1, 2]), [3, 0], atol=1e-12)
   assert np.isnan(metrics.ratio([0, 0], [0, 0])).all()
 

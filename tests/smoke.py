@@ -94,8 +94,8 @@ def with_toys(config, folder):
     with config.unlocked():
       del config.sources, config.drafters
     for prompts in config.prompts.values():
-      if prompts.get('from'):
-        prompts['from'] = str(folder / 'spec_bench.jsonl')
+      if prompts.get('source'):
+        prompts['source'] = str(folder / 'spec_bench.jsonl')
   if config.get('responses'):
     config.responses = (str(folder / 'responses.jsonl'),)
   if 'epochs' in config.get('training', {}):

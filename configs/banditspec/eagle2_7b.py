@@ -39,8 +39,8 @@ def get_config(target='llama3'):
   )
   config.drafters = {'eagle': head}
   config.prompts = {
-    'spec_bench': {'from': _SPEC_BENCH},
-    'alpaca': {'from': _ALPACA, 'limit': 500},
+    'spec_bench': {'source': _SPEC_BENCH},
+    'alpaca': {'source': _ALPACA, 'limit': 500},
   }
   config.prompts_per_domain = 500
   config.max_new_tokens, config.max_length = 512, 4096

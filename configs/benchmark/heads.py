@@ -47,7 +47,7 @@ def get_config(file=''):
   Args:
     file: a JSONL file with further prompts, or ''.
   """
-  file_prompts = {pathlib.Path(file).stem: {'from': file}} if file else {}
+  file_prompts = {pathlib.Path(file).stem: {'source': file}} if file else {}
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',

@@ -46,7 +46,7 @@ def get_config(file=''):
     file: a JSONL file with further prompts, or ''.
   """
   name = pathlib.Path(file).stem
-  file_prompts = {name: {'from': file, 'limit': 16}} if file else {}
+  file_prompts = {name: {'source': file, 'limit': 16}} if file else {}
   return ml_collections.ConfigDict(
     {
       'experiment': 'arm_selection',

@@ -7,7 +7,7 @@ The family is the workdir of `configs/train/encoder_decoder.py`. Ratings are
 BLEU, or ROUGE-2 with `:summarization`, and the target's nats per token,
 `target_nats`, which is more reliable, as the models are too small to translate.
 By this rating, `token_v3` at 0.9 reaches -2.87 ± 0.06 in 0.89 ± 0.04 of the
-target's time, and the target -3.61 ± 0.06. `opt` has no better points than
+target's time, and the target -3.60 ± 0.06. `opt` has no better points than
 lossy decoding, as a small draft model is often overconfident. Plain decoding
 with `min_p` is rated far above any rule: much of the rules' gain may come from
 sharpening.

@@ -113,7 +113,7 @@ def get_config(task='t5_wmt'):
     'family': folders[0],
     'prompts': {
       name: {
-        'from': data['file'],
+        'source': data['file'],
         'template': template,
         'limit': 500 if is_t5 else 1000,
       }

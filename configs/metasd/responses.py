@@ -34,7 +34,7 @@ def get_config():
       'temperatures': (0.0, 0.3, 0.7, 1.0),
       'num_parts': 1,
       'as_text': True,  # Whether responses.jsonl is also written.
-      'sampling': {'temperature': 1.0, 'top_p': 1.0},
+      'sampling': {'top_p': 1.0},
       'seed': 0,
     }
   )

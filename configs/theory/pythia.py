@@ -23,7 +23,7 @@ def get_config():
   config = winrate.get_config()
   config.family = _TARGET
   config.drafters = {'small': _DRAFT}
-  config.prompts = {'alpaca_farm': {'from': _PROMPTS, 'limit': 200}}
+  config.prompts = {'alpaca_farm': {'source': _PROMPTS, 'limit': 200}}
   config.prompts_per_domain = 200
   config.num_seeds = 500
   config.max_new_tokens, config.max_length = 128, 1024

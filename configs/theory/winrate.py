@@ -25,7 +25,7 @@ _VARIANTS = {
   'mini': {
     'epsilons': _EPSILONS,
     'fields': {
-      'prompts': {'all': {'from': 'family'}},
+      'prompts': {'all': {'source': 'family'}},
       'prompts_per_domain': 64,
       'metric': '',
       'num_seeds': 16,  # Responses per prompt and method.

@@ -82,7 +82,7 @@ def get_config(variant='mini'):
     {
       'experiment': 'train.responses',
       'data_dir': 'data',
-      'sampling': {'temperature': 1.0, 'top_p': 1.0},
+      'sampling': {'top_p': 1.0},
       'as_text': True,  # Whether responses.jsonl is also written.
       **_VARIANTS[variant],
     }

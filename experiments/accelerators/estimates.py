@@ -51,13 +51,18 @@ _OPTIONAL = (
   'least_gigabytes',
   'projected_speed_up',
 )
-# Compiled programs do not depend on whether they run.
-MAY_CHANGE = 'run', 'rounds', 'repeats', 'copied_megabytes', 'trace'
+# Compiled programs depend neither on whether they run nor on predictions.
+MAY_CHANGE = (
+  *('run', 'rounds', 'repeats', 'copied_megabytes', 'trace'),
+  *('measured', 'acceptance'),
+)
 
 
 def prepare(config):
   """Returns what is compiled per target, device, batch size and method."""
-  return _cases(config)
+  cases = _cases(config)
+  _measured(config.measured, cases)  # Errors come before hours of compiling.
+  return cases
 
 
 def run(config, workdir):
@@ -97,7 +102,7 @@ def run(config, workdir):
     for case, outcome in zip(cases, outcomes)
   ]
   _add_kernels_per_layer(rows, [case.target.shapes for case in cases])
-  measured = _measured(config.measured, {row['method'] for row in rows})
+  measured = _measured(config.measured, cases)
   return _with_predictions(rows, measured, config.acceptance)
 
 
@@ -454,8 +459,9 @@ def _add_kernels_per_layer(
     previous[key] = row['kernels'], num_layers
 
 
-def _measured(measured: Any, labels: set[str]) -> dict[str, float]:
+def _measured(measured: Any, cases: Sequence['_Case']) -> dict[str, float]:
   """Reads measured block efficiencies, by the label of a method."""
+  labels = {case.method.label for case in cases}
   where = dict(measured.rows)
   rows = [row for file in measured.files for row in results.read(file)['rows']]
   return {

@@ -78,7 +78,8 @@ def run(config, workdir):
   texts = [job.turns[0] for _, job in pairs]
   costs = costs_lib.cost_function(config, workdir, setup.family, texts)
   session = _Session(config, setup, peers, costs)
-  shared = {name: config[name] for name in ('max_length', 'repeats')}
+  names = 'max_length', 'repeats'
+  shared = measure.unit({name: config[name] for name in names})
   units = [
     {
       'job': job.number,

@@ -43,12 +43,13 @@ def run(config, workdir):
   )
   names = 'family', 'batch_size', 'shortest', 'max_new_tokens', 'max_length'
   padded = [method.label in config.padded for method in methods]
-  unit = {
+  settings = {
     'methods': [method.settings for method in methods],
     'padded': padded,
     'prompts': [len(prompt) for prompt in prompts],
     **{name: config[name] for name in (*names, 'repeats', 'seed')},
   }
+  unit = measure.unit(settings)
 
   def compute(unit):
     size, max_new_tokens = config.batch_size, new_tokens.tolist()

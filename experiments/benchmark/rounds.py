@@ -58,7 +58,7 @@ def run(config, workdir):
   for _, method, _ in parts:  # Errors come before the first timing.
     bench.decoder(method)
   names = 'batch_size', 'max_length', 'rounds', 'repeats', 'family'
-  shared = {name: config[name] for name in names}
+  shared = measure.unit({name: config[name] for name in names})
   units = [
     {'part': name, **method.settings, **shared} for name, method, _ in parts
   ]

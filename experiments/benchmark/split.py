@@ -9,6 +9,7 @@ import numpy as np
 from experiments.common import compare
 from experiments.common import costs
 from experiments.common import log
+from experiments.common import measure
 from experiments.common import methods as methods_lib
 from experiments.common import plots
 from experiments.common import round_parts
@@ -50,11 +51,14 @@ def run(config, workdir):
   ]
   prompts = [job.turns[0] for job in setup.prompt_sets[0].jobs]
   batch = costs.batch(prompts, config.batch_size)
-  unit = {
-    'parts of rounds': [method.settings for method in setup.methods],
-    'prompts': batch,
-    **{name: config[name] for name in ('family', 'rounds', 'cost_repeats')},
-  }
+  names = 'family', 'rounds', 'cost_repeats'
+  unit = measure.unit(
+    {
+      'parts of rounds': [method.settings for method in setup.methods],
+      'prompts': batch,
+      **{name: config[name] for name in names},
+    }
+  )
 
   def compute(unit: log.Unit) -> dict[str, Any]:
     del unit

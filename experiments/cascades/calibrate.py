@@ -30,7 +30,7 @@ MAY_CHANGE = (*frontier.MAY_CHANGE, 'floor', 'margin', 'cost', 'dev_prompts')
 def prepare(config):
   """Returns the methods and prompts of a config; the metric must be known."""
   setup = compare.prepare(config)
-  texts.rater(config, setup.family)
+  texts.rater(config, setup)
   _check(config, setup)
   return setup
 
@@ -42,7 +42,7 @@ def run(config, workdir):
   method, which is written to `choice.json`; see `decoder`.
   """
   setup = prepare(config)
-  rate = texts.rater(config, setup.family)
+  rate = texts.rater(config, setup)
   dev_set, test_set = split(config, setup.prompt_sets[0])
 
   def measure(methods, prompts):

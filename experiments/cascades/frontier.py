@@ -36,7 +36,7 @@ _PANELS = ('prompts', 'sampling.temperature', 'draft_length', 'weight')
 def prepare(config):
   """Returns the methods and prompts of a config; the metric must be known."""
   setup = compare.prepare(config)
-  texts.rater(config, setup.family)
+  texts.rater(config, setup)
   checks.check_range('sequence_alphas', config.sequence_alphas, 0, 1)
   if config.sequence_alphas:
     compare.check_labels(setup, TARGET, DRAFT)
@@ -50,7 +50,7 @@ def run(config, workdir):
   cascades, which combine the answers of the methods 'draft' and 'target'.
   """
   setup = prepare(config)
-  rate = texts.rater(config, setup.family)
+  rate = texts.rater(config, setup)
   decoded = texts.decode(config, workdir, setup)
   decoded += sequence_cascades(decoded, config.sequence_alphas)
   rows = beyond_lossy([rate(result) for result in decoded])

@@ -30,7 +30,7 @@ def prepare(config):
   """Returns the arms, the bandits for each weight, and the prompts."""
   configs.check_counts(config, ('weights',), 0)
   setup = choice.prepare(_with_rewards(config))
-  texts.rater(config, setup.family)
+  texts.rater(config, setup)
   _check(setup)
   return setup
 
@@ -42,7 +42,7 @@ def run(config, workdir):
   are decoded once for all weights.
   """
   setup = prepare(config)
-  rate = texts.rater(config, setup.family)
+  rate = texts.rater(config, setup)
   decoded = texts.decode(config, workdir, setup, fields=_FIELDS)
   points = [(result, rate(result)) for result in decoded]
   rows = []

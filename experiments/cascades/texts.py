@@ -38,20 +38,23 @@ def decode(config, workdir, setup, **options):
   )
 
 
-def rater(config, family):
+def rater(config, setup):
   """Returns a function from a decoded method to its row: costs and quality.
 
   `quality` is the metric with the prompts' reference answers; its error comes
   from resampling prompts.
 
   Raises:
-    ValueError: the metric is unknown.
+    ValueError: the metric is unknown, or references have no score by it.
   """
   metric = components.build(scoring.Metric, config.metric, 'metric')
+  for prompts in setup.prompt_sets:
+    metric(*2 * [[job.reference for job in prompts.jobs]])
 
   def rate(decoded):
     (row,) = compare.rows([decoded])
-    answers = [family.tokenizer.decode(r['tokens']) for r in decoded.records]
+    tokenizer = setup.family.tokenizer
+    answers = [tokenizer.decode(r['tokens']) for r in decoded.records]
     pairs = answers, [job.reference for job in decoded.prompts.jobs]
     row |= {
       'metric': config.metric,

@@ -251,6 +251,8 @@ def select_domain(
 def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
   """Returns statistics of records; errors are over prompts, seeds pooled.
 
+  Errors of times are over batches, whose rows are timed together.
+
   `block_efficiency` is emitted tokens per target call, and
   `predicted_efficiency` what it would be if every draft token were accepted
   with the probability of the first, which is `first_acceptance`. For timed
@@ -280,7 +282,8 @@ def _summary(
     'acceptance_by_depth': acceptance_by_depth(records),
   }
   if 'seconds' in records[0]:
-    row |= _timings(sums, estimated['speed_up'])
+    by_batch = functools.partial(_sums, records, 'batch')
+    row |= _timings(by_batch, estimated['speed_up'])
   return row
 
 
@@ -291,8 +294,9 @@ def estimates(records: Sequence[runner.Record]) -> dict[str, metrics.Estimate]:
     'block_efficiency': metrics.estimate(sums('emitted'), sums('rounds'))
   }
   if 'seconds' in records[0]:
+    by_batch = functools.partial(_sums, records, 'batch')
     speed, plain_speed = (
-      metrics.estimate(sums(f'{side}emitted'), sums(f'{side}seconds'))
+      metrics.estimate(by_batch(f'{side}emitted'), by_batch(f'{side}seconds'))
       for side in ('', 'reference_')
     )
     estimated['speed_up'] = speed.over(plain_speed)
@@ -327,10 +331,15 @@ def by_prompt(records: Sequence[runner.Record], name: str) -> np.ndarray:
   Prompts are in the order of their numbers, however they were batched. Fields
   with one number per depth give `[P, depth]`.
   """
+  return _sums(records, 'job', name)
+
+
+def _sums(records: Sequence[runner.Record], key: str, name: str) -> np.ndarray:
+  """Returns one field summed over the records with the same key."""
   sums: dict[int, Any] = {}
   for record in records:
-    sums[record['job']] = sums.get(record['job'], 0.0) + np.array(record[name])
-  return np.array([sums[job] for job in sorted(sums)])
+    sums[record[key]] = sums.get(record[key], 0.0) + np.array(record[name])
+  return np.array([sums[item] for item in sorted(sums)])
 
 
 def predicted_efficiency(records: Sequence[runner.Record]) -> float | None:

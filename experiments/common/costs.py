@@ -80,14 +80,16 @@ def table(
   """
   source = config.get('costs', '')
   numbers = {name: config.get(name, num) for name, num in _DEFAULTS.items()}
-  unit = {
-    'costs': [str(arm) for arm in method.arms],
-    'target': method.target,
-    'from': source,
-    **dataclasses.asdict(method.sampling),
-    **_setting(config, method),
-    **numbers,
-  }
+  unit = measure.unit(
+    {
+      'costs': [str(arm) for arm in method.arms],
+      'target': method.target,
+      'from': source,
+      **dataclasses.asdict(method.sampling),
+      **_setting(config, method),
+      **numbers,
+    }
+  )
 
   def compute(unit):
     if source and (rows := read(source, method, config)):

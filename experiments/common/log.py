@@ -113,7 +113,12 @@ def read(workdir: workdirs.Workdir) -> dict[str, dict[str, Any]]:
 
 def name(unit: Unit) -> str:
   """Returns a short name, a hash of the unit."""
-  encoded = json.dumps(unit, sort_keys=True)
+  return digest(unit)
+
+
+def digest(value: Any) -> str:
+  """Returns a hash of what can be encoded as JSON."""
+  encoded = json.dumps(value, sort_keys=True)
   return hashlib.sha256(encoded.encode()).hexdigest()[:16]
 
 

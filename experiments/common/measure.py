@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import platform
@@ -13,6 +14,11 @@ import tqdm
 
 from specjax.compilation import command_buffers
 from specjax.decoding import timing
+
+
+def unit(settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns a unit of work whose outcome depends on this device's speed."""
+  return {**settings, 'measured_on': device()}
 
 
 def progress(label: str) -> Callable[[Iterable[Any]], Iterable[Any]]:

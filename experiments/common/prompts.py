@@ -47,7 +47,7 @@ from specjax.data import examples as examples_lib
 from specjax.data import tokenizer as tokenizer_lib
 
 _DEFAULTS = {
-  'from': '',
+  'source': '',
   'domains': (),
   'per_domain': 0,
   'limit': 0,
@@ -141,7 +141,7 @@ def check_sources(config: Any) -> None:
   """
   used = [config.family, *(drafter_paths(config) or {}).values()]
   used += [
-    entry.get('from', '') for entry in config.get('prompts', {}).values()
+    entry.get('source', '') for entry in config.get('prompts', {}).values()
   ]
   missing = [
     f'{path} ({source})'
@@ -265,7 +265,7 @@ def _jobs(
   config: Any, family: families.Family, label: str, entry: dict[str, Any]
 ) -> list[Job]:
   """Returns the sessions that fit, up to the requested number per label."""
-  examples = read(config, entry['from'], family)
+  examples = read(config, entry['source'], family)
   domains = entry['domains'] or [example.domain for example in examples]
   domains = list(dict.fromkeys(domains))
   field = f'turns of prompts.{label}'

@@ -99,13 +99,16 @@ def decode(
       'A conversation cannot be timed (repeats) or record tokens or rounds: '
       'it records only counts.'
     )
-  device = {'measured_on': measure.device()} if options.repeats else {}
+  as_unit = measure.unit if options.repeats else dict
   units, batches = [], []
   for index, run in enumerate(runs):
     checks.check_range('batch_size', run.batch_size, 1)
     for first in range(0, len(run.jobs), run.batch_size):
-      batch = {'first': first, 'seed': run.seed}
-      units.append(run.settings | batch | device)
+      jobs = run.jobs[first : first + run.batch_size]
+      texts = [[*job.turns, job.reference] for job in jobs]
+      # An edited file of prompts is another unit of work.
+      batch = {'first': first, 'seed': run.seed, 'texts': log.digest(texts)}
+      units.append(as_unit(run.settings | batch))
       batches.append((index, first))
   session = _Session(options)
   bandit_leaves: dict[int, Any] = {}
@@ -184,6 +187,7 @@ class _Session:
   def __init__(self, options: Options):
     self._options = options
     self._warm: set[Any] = set()
+    self._num_timed = 0
     self._build = functools.lru_cache(maxsize=2)(lambda build: build())
     self._program: Any = None
 
@@ -208,7 +212,8 @@ class _Session:
     if bandit_leaves is not None:
       bandit_state = _restore(compiled_method.bandit_state, bandit_leaves)
     records: list[Record] = [
-      {'label': job.label, 'job': int(id_)} for job, id_ in zip(jobs, ids)
+      {'label': job.label, 'job': int(id_), 'batch': first}
+      for job, id_ in zip(jobs, ids)
     ]
     request = {
       'max_new_tokens': run.max_new_tokens,
@@ -365,9 +370,12 @@ class _Session:
       # Twice: a bandit's state that a loop returns is another program's input.
       for prepare in 2 * prepared_calls:
         timing.timed(prepare())
+    # The method comes first in every other batch, also if `repeats` is 1.
+    order = 1 if self._num_timed % 2 else -1
+    self._num_timed += 1
     seconds = measure.interleave(
-      prepared_calls, self._options.repeats, warm_up=False
-    )
+      prepared_calls[::order], self._options.repeats, warm_up=False
+    )[:, ::order]
     # The time of the batch is divided equally among its rows.
     times = (np.median(seconds, axis=0) / len(prompts)).tolist()
     timings = {

@@ -53,7 +53,7 @@ def run(config, workdir):
   ]
   prompts = costs.batch(prompts, config.batch_size)
   names = *_COUNTS, 'family', 'spread', 'seed'
-  shared = {name: config[name] for name in names}
+  shared = measure.unit({name: config[name] for name in names})
   units = [{'vocab_size': size} | shared for size in config.vocab_sizes]
   comparisons = [functools.partial(_couplings, unit) for unit in units]
   for method in methods:

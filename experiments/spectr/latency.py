@@ -41,7 +41,8 @@ def run(config, workdir):
     return {'ms': (1e3 * seconds.T).tolist()}
 
   fields = 'family', 'prefix_length', 'repeats', 'seed'
-  unit = {'cases': cases} | {name: config[name] for name in fields}
+  settings = {name: config[name] for name in fields}
+  unit = measure.unit({'cases': cases, **settings})
   (outcome,) = log.resume(workdir, [unit], compute)
   first = np.mean(outcome['ms'][0])
   return [

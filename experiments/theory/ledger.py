@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import functools
 from typing import Any
 
-import numpy as np
-
 from experiments.common import compare
 from experiments.common import configs
 from experiments.common import plots
@@ -55,7 +53,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
   """Yields means over tokens, whose errors are over prompts."""
   tokens, rejection, biases = (
-    np.array([record[name] for record in decoded.records])
+    compare.by_prompt(decoded.records, name)
     for name in ('emitted', 'rejection', 'bias')
   )
   replacements = over_acceptance.REPLACEMENTS

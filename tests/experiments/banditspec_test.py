@@ -76,7 +76,7 @@ def _rows(tmp_path, family, monkeypatch):
   """Rows of two sets of prompts."""
   toy.simulate(monkeypatch, _drafter_record)
   (tmp_path / 'mine.jsonl').write_text('{"domain": "one", "prompt": "x y"}\n')
-  sets = {'eval': {}, 'mine': {'from': str(tmp_path / 'mine.jsonl')}}
+  sets = {'eval': {}, 'mine': {'source': str(tmp_path / 'mine.jsonl')}}
   config = _config('drafters', family, _DRAFTERS | {'prompts': sets})
   return toy.run(config, tmp_path / 'run')
 
@@ -296,7 +296,7 @@ def _batch_record(method, job):
     ('memory', {'baseline': 'large:4'}, "Unknown baseline 'large:4'. Known"),
     (
       'memory',
-      {'prompts': {'a': {'from': 'family'}, 'b': {'from': 'family'}}},
+      {'prompts': {'a': {'source': 'family'}, 'b': {'source': 'family'}}},
       r"prompts must hold a single prompt set, got \['a', 'b'\]",
     ),
     (

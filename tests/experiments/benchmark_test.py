@@ -491,7 +491,7 @@ def test_a_round_is_split_into_its_parts(tmp_path, family, monkeypatch, capsys):
     'verification 10%, remainder 20%)'
   ) in capsys.readouterr().out
   # Each prompt set has a row per method.
-  sets = {'all': {'from': 'family'}, 'one': {'from': 'family', 'limit': 1}}
+  sets = {'all': {'source': 'family'}, 'one': {'source': 'family', 'limit': 1}}
   config_of_sets = _config('split', family, _SPLIT | {'prompts': sets})
   rows = toy.run(config_of_sets, tmp_path / 'sets')
   plain_rounds = {'none': 1, 'small:2': 2.5}

@@ -88,10 +88,10 @@ def test_a_recipe_runs_with_tiny_models(name, tmp_path):
   toys.write_family(draft, {}, tokenizer=toys.chat_tokenizer())
   config = configs.load(_path(name), True)
   (entry,) = config.prompts.values()
-  stem = entry['from'].removeprefix('data/').removesuffix('.jsonl')
+  stem = entry['source'].removeprefix('data/').removesuffix('.jsonl')
   data = tmp_path / f'{stem}.jsonl'
   data.write_text(f'{json.dumps(_ROWS[stem])}\n' * 3)
-  entry['from'] = str(data)
+  entry['source'] = str(data)
   config.family = str(family)
   config.drafters = {'small': str(draft)}
   config.update({'max_new_tokens': 6, 'max_length': 96, 'dtype': ''})

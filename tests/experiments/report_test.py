@@ -175,7 +175,7 @@ def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
       '--config=configs/evaluate.py',
       '--config.data_dir=/a/b',
       "--config.methods=('none',)",
-      '--config.prompts.eval.from=/a/b/c.jsonl',
+      '--config.prompts.eval.source=/a/b/c.jsonl',
       '--workdir=/x',
     ]
   )
@@ -188,5 +188,5 @@ def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
   assert command == (
     'python -m experiments.main --config=configs/evaluate.py '
     "--config.data_dir=DATA '--config.methods=('\"'\"'none'\"'\"',)' "
-    '--config.prompts.eval.from=DATA/c.jsonl'
+    '--config.prompts.eval.source=DATA/c.jsonl'
   )
