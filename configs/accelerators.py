@@ -269,7 +269,7 @@ def get_config(table='drafter'):
   """Returns the config of a table: a key of `_TABLES`, or 'half_hour'."""
   if table == 'half_hour':
     return _half_hour()
-  fields = registry.lookup(_TABLES, 'table', table)
+  fields = registry.lookup(_TABLES | {'half_hour': None}, 'table', table)
   return ml_collections.ConfigDict(
     {
       'experiment': 'accelerators.estimates',

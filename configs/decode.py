@@ -13,10 +13,11 @@ python -m experiments.main --config=configs/decode.py --workdir=runs/pair \
     --config.arms="('draft:4',)" --config.prompt="Who was Ada Lovelace?"
 
 The prompts of a file are decoded by continuous batching. Prompts that are too
-long are reported and left out. All methods are available: arms such as
-'medium:8x4/otm', 'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over
-several arms. A family with a chat template uses it for prompts, unless
---config.chat=false.
+long are reported and left out. Methods are arms such as 'medium:8x4/otm',
+'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over several arms; but
+for `goodput` and the reward `throughput`, use configs/compare.py, which
+measures the costs that they need. A family with a chat template uses it for
+prompts, unless --config.chat=false.
 """
 
 import ml_collections

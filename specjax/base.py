@@ -494,7 +494,7 @@ class DraftTree(NamedTuple):
   """A drafter's proposal.
 
   `probs[:, n]` is the float32 distribution from which node `n` was drawn, i.e.
-  after its parent: normalised, and after temperature, top-k and top-p, since it
+  after its parent: normalized, and after temperature, top-k and top-p, since it
   is compared with the target's as it is. How it differs among siblings follows
   from `Drafter.siblings`. None means that every token was chosen
   deterministically; valid siblings of one drafter are then different.

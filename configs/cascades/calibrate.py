@@ -6,8 +6,12 @@ python -m experiments.main --config=configs/cascades/calibrate.py \
 A second run in the same workdir, with another floor, margin or cost, does not
 decode dev prompts again. `choice.json` specifies the selected decoder:
 
-    family = specjax.families.load('runs/encoder_decoder')
-    decoder = calibrate.decoder(family, json.load(open('choice.json')))
+    from experiments.cascades import calibrate
+    from specjax import families
+
+    family = families.load('runs/encoder_decoder')
+    choice = json.load(open('runs/calibrate/choice.json'))
+    decoder = calibrate.decoder(family, choice)
 """
 
 from configs.cascades import frontier

@@ -51,7 +51,7 @@ def accept(
 
 
 def residual(draft: jax.Array, target: jax.Array) -> jax.Array:
-  """Returns `[V]` `max(target - draft, 0)`, unnormalised; target if all 0."""
+  """Returns `[V]` `max(target - draft, 0)`, unnormalized; target if all 0."""
   excess = jnp.maximum(target - draft, 0.0)
   return jnp.where(excess.sum() > 0, excess, target)
 

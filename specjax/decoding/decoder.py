@@ -537,13 +537,19 @@ def speculative(
     **options: see `Decoder`.
 
   Raises:
-    ValueError: the vocabularies differ, a number is out of range, or there is a
-      goal without a draft.
+    ValueError: the vocabularies differ, an argument is out of range or of
+      another type, or there is a goal without a draft.
   """
   checks.check_integers('draft_length', draft_length, 1)
   checks.check_integers('num_drafts', num_drafts, 1)
   if tree is None:
     tree = trees.chains(num_drafts, draft_length)
+  if not isinstance(tree, trees.Topology):
+    raise ValueError(
+      f'tree must be a Topology, such as trees.eagle(), got {tree!r}.'
+    )
+  if not isinstance(sampling, sampling_lib.Sampling):
+    raise ValueError(f'sampling must be a Sampling, got {sampling!r}.')
   if goal_lib.is_target(goal):
     goal = None
   if draft is None and goal is not None:

@@ -4,7 +4,11 @@ The reward `Throughput` and the bandit `Goodput` are computed from such a table:
 
     costs = specjax.measure_costs(decoder, prompts)
     goodput = specjax.bandits.Goodput(
-      len(arms), costs.round_seconds, costs.depths, costs.kinds
+      len(arms),
+      costs.round_seconds,
+      costs.depths,
+      costs.kinds,
+      prefill_costs=costs.prefill_seconds_per_token(64),
     )
     decoder = specjax.Decoder(target, params, arms, bandit=goodput)
 """

@@ -50,7 +50,10 @@ class Conversation:
       ValueError: the tokenizer has no chat template.
     """
     if tokenizer.template is None:
-      raise ValueError('A conversation needs a tokenizer with a chat template.')
+      raise ValueError(
+        'tokenizer must have a chat template, as that of smollm2 has, got one '
+        'without.'
+      )
     self._tokenizer, self._decoder, self._seed = tokenizer, decoder, seed
     self.messages: list[chat.Message] = []
     self._state: decoding.DecodeState | None = None

@@ -243,6 +243,10 @@ def test_bad_models_and_lengths_are_refused():
     decoding.speculative(*target, *target, num_drafts=0)
   with pytest.raises(ValueError, match="verifier 'nope'. Known: batch, block"):
     decoding.speculative(*target, *target, verifier='nope')
+  with pytest.raises(ValueError, match="must be a Topology, .* got 'eagle'"):
+    decoding.speculative(*target, *target, tree='eagle')
+  with pytest.raises(ValueError, match='sampling must be a Sampling, got 0.0'):
+    decoding.speculative(*target, *target, sampling=0.0)
   with pytest.raises(ValueError, match='max_length must be >= 2, got 1'):
     decoding.speculative(*target, None, max_length=1)
   with pytest.raises(ValueError, match='max_length must be an integer, got 16'):

@@ -97,5 +97,5 @@ def test_a_turn_that_does_not_fit_ends_nothing(folder, tmp_path, capsys):
 
 def test_a_family_without_a_template_is_refused(tmp_path):
   toys.write_family(tmp_path, {'small': 0.1})
-  with pytest.raises(ValueError, match='a tokenizer with a chat template'):
+  with pytest.raises(ValueError, match='must have a chat template'):
     _rows(_config(tmp_path), tmp_path)

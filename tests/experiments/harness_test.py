@@ -206,6 +206,7 @@ def test_the_first_tokens_of_long_contexts_are_left_out(plain):
     ({'batch_size': 'auto'}, "batch_size must be a number, got 'auto'"),
     ({'max_new_tokens': 64, 'max_length': 64}, r'max_new_tokens must lie in'),
     ({'device': 'cuda'}, "device must not be set, got 'cuda'"),
+    ({'device': 'cuda:0', 'max_batch_size': 2}, 'max_batch_size must not be'),
   ],
 )
 def test_wrong_arguments_are_found_before_models_are_loaded(

@@ -116,8 +116,16 @@ def without_clocks(rows):
 
 
 def record(**fields):
-  """Returns a record like the runner's, with 12 tokens in 12 plain rounds."""
-  defaults = {'emitted': 12, 'rounds': 12, 'draft_calls': 0}
+  """Returns a record like the runner's, with 12 tokens in 12 plain rounds.
+
+  It is alone in its batch.
+  """
+  defaults = {
+    'batch': fields.get('job', 0),
+    'emitted': 12,
+    'rounds': 12,
+    'draft_calls': 0,
+  }
   defaults |= {'num_catch_up_tokens': 0, 'accepted': [], 'drafted': []}
   return defaults | {'tested': [], 'pulls': [12]} | fields
 

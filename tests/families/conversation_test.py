@@ -229,7 +229,7 @@ def test_a_turn_that_is_too_long_leaves_the_conversation_unchanged(decoder):
 
 
 def test_invalid_conversations_are_refused(decoder):
-  with pytest.raises(ValueError, match='a tokenizer with a chat template'):
+  with pytest.raises(ValueError, match='must have a chat template'):
     families.Conversation(toys.chat_tokenizer(None), decoder)
   with pytest.raises(ValueError, match='text must not be empty'):
     _say(families.Conversation(toys.chat_tokenizer(), decoder), '')

@@ -17,6 +17,8 @@ python -m experiments.main --config=configs/train/heads/eagle.py:mini \
     --config.data_dir=DATA --workdir=runs/mini_eagle
 """
 
+import ml_collections
+
 from configs.train import distill
 
 MINI = {
@@ -65,10 +67,14 @@ def head_config(family, kind, recipe):
     config.update(MINI)
   config.training.steps, later_steps = _STEPS[family]
   first = f'{kind}_first'
+  every_token = ml_collections.config_dict.placeholder(int)
+  head_size = every_token if family == 'mini' else 8000
+  # As in EAGLE-1; vLLM needs a projection without a bias.
+  options = {'bias': True} if kind == 'eagle' else {}
   config.heads = {
     first: {
       'kind': kind,
-      'options': {'head_size': None if family == 'mini' else 8000},
+      'options': {'head_size': head_size, **options},
       'recipe': recipe,
     },
     kind: {
