@@ -154,7 +154,7 @@ def _over_best(rows: list[dict[str, Any]]) -> figure_lib.Figure:
     axes.errorbar(
       [row['over_best'] for row in of_method],
       np.array(positions) + 0.7 * i / len(methods),
-      xerr=[2 * row['over_best_error'] for row in of_method],
+      xerr=plots.error_bars(of_method, 'over_best_error'),
       markersize=4,
       markerfacecolor='white' if open_marker else None,
       elinewidth=0.8,

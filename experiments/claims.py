@@ -159,13 +159,9 @@ def _num_errors(
 ) -> float:
   """Returns how many standard errors a row is inside the thresholds.
 
-  A number without an error is inside or outside; on the threshold, inside. One
-  whose error is not known, since it is of a single item, is neither.
+  A number without an error is inside or outside; on the threshold, inside.
   """
-  margin = _margin(row[column], low, high)
-  error = row.get(f'{column}_error', 0.0)
-  if error is None:
-    return math.nan
+  margin, error = _margin(row[column], low, high), row.get(f'{column}_error')
   return margin / error if error else math.copysign(math.inf, margin)
 
 

@@ -12,7 +12,6 @@ flags set. `--command_buffers` decodes with CUDA graphs. Compiled programs are
 kept in ~/.cache/specjax/programs, or in JAX_COMPILATION_CACHE_DIR if it is set.
 """
 
-from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
 import functools
@@ -76,7 +75,7 @@ def run(
   if points is None:
     with workdirs.Workdir(workdir, config, may_change(config)) as folder:
       rows = _run(config, folder, command)
-      _check_complete([folder])
+      _check_complete(folder)
       return rows
   allowed = ('sweep', *may_change(config))
   with contextlib.ExitStack() as stack:
@@ -93,13 +92,14 @@ def run(
     for name, values, point, folder in runs:
       print(f'\n{name}')
       rows += [values | row for row in _run(point, folder, command)]
+    top.is_incomplete = any(folder.is_incomplete for *_, folder in runs)
     _finish(top, config, rows, command)
-    _check_complete([folder for *_, folder in runs])
+    _check_complete(top)
     return rows
 
 
-def _check_complete(folders: Iterable[workdirs.Workdir]) -> None:
-  if any(folder.is_incomplete for folder in folders):
+def _check_complete(workdir: workdirs.Workdir) -> None:
+  if workdir.is_incomplete:
     raise limits.OutOfTime
 
 

@@ -54,7 +54,8 @@ def keep(workdir: str, root: pathlib.Path = ROOT) -> pathlib.Path:
   """Copies the results of a run to the folder of kept results.
 
   Raises:
-    ValueError: the results have no command, or are from a smoke run.
+    ValueError: the results have no command, are from a smoke run, or lack a
+      part for which there was no time.
   """
   content = results.read(workdir)
   if not content['command']:
@@ -64,6 +65,8 @@ def keep(workdir: str, root: pathlib.Path = ROOT) -> pathlib.Path:
       f'{workdir} is a smoke run, whose numbers are not measurements: run the '
       f'config without {main.SMOKE}.'
     )
+  if not content.get('complete', True):
+    raise ValueError(f'{workdir} is not complete: run its command again.')
   path = root / FOLDER / _DATA / f'{result_name(content["command"])}.json'
   path.parent.mkdir(parents=True, exist_ok=True)
   results.save_json(str(path), content)

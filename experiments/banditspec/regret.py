@@ -244,7 +244,14 @@ def _regret_figure(rows: list[dict[str, Any]]) -> figure_lib.Figure:
     for row in rows
     if row['bound'] is not None
   ]
-  figure = plots.lines(
+
+  def adjust(axes):
+    axes.set_xscale('log')
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_yscale('symlog', linthresh=10)
+    axes.autoscale_view()
+
+  return plots.lines(
     [*rows, *bounds],
     'tokens',
     'regret',
@@ -252,13 +259,8 @@ def _regret_figure(rows: list[dict[str, Any]]) -> figure_lib.Figure:
     panel='environment',
     error='regret_error',
     ylabel='regret in rounds',
+    adjust=adjust,
   )
-  for axes in figure.axes:
-    axes.set_xscale('log')
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_yscale('symlog', linthresh=10)
-    axes.autoscale_view()
-  return figure
 
 
 def _pulls(rows: list[dict[str, Any]]) -> figure_lib.Figure:

@@ -83,6 +83,7 @@ def lines(
   paper: bool = False,
   level: Callable[[Row], bool] = lambda row: False,
   points: Callable[[Row], bool] = lambda row: False,
+  adjust: Callable[[Any], object] = lambda axes: None,
 ) -> figure_lib.Figure:
   """Draws lines with error bars of two standard errors.
 
@@ -103,6 +104,8 @@ def lines(
       horizontal dotted line.
     points: from the first row of a line, returns whether it is drawn as open
       markers without a line.
+    adjust: changes the axes of a panel, such as their scales, before lines are
+      labelled at their ends.
   """
   names = [(named(row, panel), named(row, by)) for row in rows]
   titles, labels = (list(dict.fromkeys(column)) for column in zip(*names))
@@ -130,12 +133,14 @@ def lines(
         shape |= {'linestyle': '', 'markersize': 9, 'markerfacecolor': 'none'}
       values = [row[y] for row in line]
       axis.errorbar(
-        positions, values, _error_bars(line, error), **style | shape
+        positions, values, error_bars(line, error), **style | shape
       )
       if paper and (paper_points := _paper_points(positions, line, y)):
         shape = {'linestyle': '--', 'markerfacecolor': 'none'}
         style['label'] = f'{name}, paper'
         axis.plot(*paper_points, **style | shape)
+  for axis in axes:
+    adjust(axis)
   if len(labels) <= _MOST_LABELS:
     _label_lines(figure, axes)
   else:
@@ -180,7 +185,7 @@ def bars(
       positions,
       [row[y] for row in bars_of_name],
       width,
-      yerr=_error_bars(bars_of_name, error),
+      yerr=error_bars(bars_of_name, error),
       label=name,
       color=color(name, i),
       hatch=_HATCHES[i // len(_CYCLE) % len(_HATCHES)],
@@ -291,7 +296,7 @@ def dots(
   return figure, axes
 
 
-def _error_bars(rows: Sequence[Row], error: str) -> list[float] | None:
+def error_bars(rows: Sequence[Row], error: str) -> list[float] | None:
   """Returns the lengths of error bars, if there is a column of errors."""
   return [2 * (row.get(error) or 0) for row in rows] if error else None
 

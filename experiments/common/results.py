@@ -47,6 +47,7 @@ def write(
     'experiment': experiment,
     'command': command,
     'device': device or measure.device(),
+    'complete': not workdir.is_incomplete,
     'rows': list(rows),
     'claims': list(claims),
   }

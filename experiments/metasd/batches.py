@@ -100,7 +100,12 @@ def order(domains, kind, largest):
 
 def figures(rows):
   """Draws block efficiency, and measured speed-ups, by batch size."""
-  drawn = {
+
+  def adjust(axes):
+    axes.set_xticks(sorted({row['batch_size'] for row in rows}))
+    axes.set_ylim(bottom=0)
+
+  return {
     field: plots.lines(
       rows,
       'batch_size',
@@ -110,16 +115,11 @@ def figures(rows):
       error=f'{field}_error',
       ylabel=label,
       paper=True,
+      adjust=adjust,
     )
     for field, label in _SHOWN.items()
     if field in rows[0]
   }
-  for figure in drawn.values():
-    highest = max(axes.get_ylim()[1] for axes in figure.axes)
-    for axes in figure.axes:
-      axes.set_xticks(sorted({row['batch_size'] for row in rows}))
-      axes.set_ylim(0, highest)
-  return drawn
 
 
 def _in_order(

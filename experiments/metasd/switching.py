@@ -89,6 +89,12 @@ def regret(lost, missed, cost):
 
 def figures(rows):
   """Draws the regret of each bandit by tokens, one panel per cost."""
+
+  def adjust(axes):
+    axes.set_xscale('log')
+    axes.set_yscale('symlog', linthresh=10)
+    axes.set_ylim(min(0, *(row['regret'] for row in rows)))
+
   figure = plots.lines(
     rows,
     'tokens',
@@ -97,9 +103,6 @@ def figures(rows):
     panel=('token_cost',),
     error='regret_error',
     ylabel='regret in rounds, with costs of switching',
+    adjust=adjust,
   )
-  for axes in figure.axes:
-    axes.set_xscale('log')
-    axes.set_yscale('symlog', linthresh=10)
-    axes.set_ylim(min(0, *(row['regret'] for row in rows)))
   return {'switching_regret': figure}

@@ -79,8 +79,8 @@ def figures(rows):
     'rule',
     xlabel='vocabulary size',
     ylabel='time over that of one pass',
+    adjust=lambda axes: axes.set(xscale='log', yscale='log'),
   )
-  by_size.axes[0].set(xscale='log', yscale='log')
   shares = plots.bars(
     verified, 'part', 'share', 'method', ylabel='share of the round time'
   )

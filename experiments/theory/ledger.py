@@ -76,7 +76,7 @@ def _rows(
 
 def figures(rows):
   """Draws the bias of each rule, and its excess over the lowest bias."""
-  draw = lambda rows, name, ylabel: plots.lines(
+  draw = lambda rows, name, ylabel, adjust: plots.lines(
     rows,
     'epsilon',
     name,
@@ -84,15 +84,18 @@ def figures(rows):
     panel='method',
     error=f'{name}_error',
     ylabel=ylabel,
+    adjust=adjust,
   )
-  without_opt = [row for row in rows if row['rule'] != 'OPT']
-  drawn = {
-    'bias': draw(rows, 'bias', 'bias (TV) per token'),
-    'over_best': draw(without_opt, 'over_best', 'bias minus that of OPT'),
-  }
-  for axes in drawn['bias'].axes + drawn['over_best'].axes:
+
+  def adjust(axes):
     axes.set_xscale('log')
-  for axes in drawn['over_best'].axes:
     axes.set_yscale('symlog', linthresh=1e-4)
     axes.set_ylim(bottom=0)
-  return drawn
+
+  without_opt = [row for row in rows if row['rule'] != 'OPT']
+  in_logs = lambda axes: axes.set_xscale('log')
+  excess = 'bias minus that of OPT'
+  return {
+    'bias': draw(rows, 'bias', 'bias (TV) per token', in_logs),
+    'over_best': draw(without_opt, 'over_best', excess, adjust),
+  }

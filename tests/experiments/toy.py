@@ -10,6 +10,7 @@ import json
 import pathlib
 
 import jax
+import ml_collections
 import numpy as np
 
 from experiments import main
@@ -17,6 +18,7 @@ from experiments.common import compare
 from experiments.common import configs
 from experiments.common import log
 from experiments.common import results
+from experiments.common import workdirs
 from specjax.data import examples as examples_lib
 from specjax.testing import toys
 
@@ -178,8 +180,8 @@ def write_costs(workdir, family, arms, device=None, **changes):
     {'arm': arm, **row, 'depth': n, 'round_ms': 1e3 * (1 + n), **changes}
     for arm, n in arms.items()
   ]
-  workdir.mkdir(exist_ok=True)
-  results.write(workdir, 'benchmark.costs', '', rows)
+  run = workdirs.Workdir(workdir, ml_collections.ConfigDict())
+  results.write(run, 'benchmark.costs', '', rows)
   path = workdir / results.FILE
   if device:
     content = json.loads(path.read_text())
