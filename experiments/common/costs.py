@@ -17,6 +17,7 @@ import jax
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import methods as methods_lib
+from experiments.common import processes
 from experiments.common import results
 from experiments.common import workdirs
 from specjax import families
@@ -99,7 +100,8 @@ def table(
     }
 
   (outcome,) = log.resume(workdir, [unit], compute, 'cost table')
-  return outcome['rows']
+  # All processes of a run must select the same arms.
+  return processes.of_first(outcome['rows'])
 
 
 def read(path: str, method: methods_lib.Method, config: Any) -> list[Row]:

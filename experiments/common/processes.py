@@ -4,6 +4,7 @@ All processes run the same program, and each writes its own log.
 """
 
 from collections.abc import Sequence
+import json
 import os
 from typing import Any
 
@@ -63,6 +64,16 @@ def join(values: Any) -> str:
 def is_first() -> bool:
   """Returns whether this process prints and draws the results."""
   return jax.process_index() == 0
+
+
+def of_first(value: Any) -> Any:
+  """Returns the value of the first process, which can be encoded as JSON."""
+  if jax.process_count() == 1:
+    return value
+  encoded = json.dumps(value).encode()
+  size = int(multihost_utils.broadcast_one_to_all(np.array(len(encoded))))
+  padded = np.frombuffer(encoded[:size].ljust(size), np.uint8)
+  return json.loads(multihost_utils.broadcast_one_to_all(padded).tobytes())
 
 
 def common(done: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
