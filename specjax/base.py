@@ -506,9 +506,9 @@ class DraftTree(NamedTuple):
   after its leaves, in the order of `topology.leaf_entries`; only goals other
   than the target ask for them.
 
-  `valid[:, n]` may depend on tokens drawn before node `n`, never on its own or
-  a later one: the output would not be exact. The parent of a valid node is
-  valid, and tokens lie in [0, V) even where they are not.
+  `valid[:, n]` may depend on tokens drawn before node `n`, never on its own, a
+  sibling's or a later one: the output would not be exact. The parent of a valid
+  node is valid, and tokens lie in [0, V) even where they are not.
   """
 
   tokens: jax.Array  # [B, N] int32
@@ -974,6 +974,11 @@ class Verifier:
   def is_greedy(self) -> bool:
     """Whether it is exact only where no token is sampled: at temperature 0."""
     return False
+
+  @property
+  def is_lossless(self) -> bool:
+    """Whether emitted tokens have the goal distribution at any temperature."""
+    return True
 
   @property
   def judges_by_level(self) -> bool:

@@ -132,9 +132,7 @@ def lines(
       if points(line[0]):
         shape |= {'linestyle': '', 'markersize': 9, 'markerfacecolor': 'none'}
       values = [row[y] for row in line]
-      axis.errorbar(
-        positions, values, error_bars(line, error), **style | shape
-      )
+      axis.errorbar(positions, values, error_bars(line, error), **style | shape)
       if paper and (paper_points := _paper_points(positions, line, y)):
         shape = {'linestyle': '--', 'markerfacecolor': 'none'}
         style['label'] = f'{name}, paper'

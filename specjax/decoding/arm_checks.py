@@ -182,3 +182,8 @@ def _check_full_feedback(i: int, arm: base.Arm) -> None:
       'another distribution does not show what the other arms would have '
       f'emitted, got another goal (arm {i}).'
     )
+  if not arm.verifier.is_lossless:
+    raise ValueError(
+      "feedback 'full' needs lossless verifiers, since estimates are those of "
+      f'lossless decoding, got {arm.verifier} (arm {i}).'
+    )

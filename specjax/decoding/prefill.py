@@ -497,6 +497,10 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
       'goals but the target',
     ),
     (
+      not all(arm.verifier.is_lossless for arm in round_fn.arms),
+      'lossy verifiers, since estimates are those of lossless decoding',
+    ),
+    (
       any(not drafter.can_estimate for drafter in round_fn.drafters),
       'drafters that cannot estimate how likely their drafts are accepted',
     ),

@@ -6,7 +6,10 @@ import numpy as np
 
 from specjax import base
 from specjax import trees
+from specjax.goals import deferral
 from specjax.goals import lossless
+from specjax.goals import mixture
+from specjax.goals import token
 
 # How far the mass of a goal may be from 1.
 _TOLERANCE = 1e-3
@@ -53,15 +56,18 @@ def check(goal: base.Goal | None, vocab_size: int) -> None:
 def is_one_hot(goal: base.Goal, vocab_size: int, greedy: bool) -> bool:
   """Returns whether a goal is one-hot at temperature 0.
 
-  The goal is evaluated on a few pairs of distributions. The mixture of two
-  rules is an example of a goal that is not one-hot. While JAX traces the goal's
-  numbers, the answer is false.
+  Rules that keep some drafts are not if the draft is not one-hot, nor are
+  mixtures of two goals. Other goals are evaluated on a few pairs of
+  distributions. While JAX traces a goal's numbers, the answer is false.
 
   Args:
     goal: other than the target.
     vocab_size: `V`.
     greedy: whether the drafter's distributions are one-hot as well.
   """
+  keeps_drafts = isinstance(goal, (deferral.Deferral, token.TokenRule))
+  if isinstance(goal, mixture.Mixture) or (keeps_drafts and not greedy):
+    return False
   raw = _example_pairs(vocab_size)
   target, draft = _one_hot(raw)
   processed = np.stack([target, draft if greedy else raw[1]])

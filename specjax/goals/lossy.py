@@ -42,7 +42,8 @@ class Lossy(base.Goal):
       raise ValueError(f'alpha of Lossy must be < 1, got {self.alpha}.')
     if self.beta is None or not checks.is_known((self.alpha, self.beta)):
       return
-    if not np.all(self.beta >= 1 - self.alpha):
+    # Numbers such as 0.3 and 1 - 0.7 differ in their last digits.
+    if not np.all(np.asarray(self.beta) >= (1 - np.asarray(self.alpha)) - 1e-9):
       raise ValueError(
         f'beta of Lossy must be >= 1 - alpha = {1 - self.alpha}, got '
         f'{self.beta}.'

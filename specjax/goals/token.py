@@ -123,7 +123,7 @@ class TopK(TokenRule):
   this way (`relaxed_topk`, `relaxed_delta`).
 
   Attributes:
-    num: number of tokens, at least 1; ties count as one.
+    num: number of tokens, at least 1, and those that tie with the last one.
     alpha: only tokens with `target(v) >= max target - alpha` are kept, in
       [0, 1].
   """

@@ -110,13 +110,13 @@ def _maximize(
   target, draft = transition_tables.normalize_stationary(
     target, draft, num_chains, length, start
   )
-  chains = list(itertools.product(range(len(target)), repeat=length))
-  num_sets = math.comb(len(chains) + num_chains - 1, num_chains)
+  num_sets = math.comb(len(target) ** length + num_chains - 1, num_chains)
   if num_sets > MAX_SETS:
     raise ValueError(
       f'{num_chains} chains of {length} tokens from a vocabulary of '
       f'{len(target)} form {num_sets} multisets, which exceeds {MAX_SETS}.'
     )
+  chains = list(itertools.product(range(len(target)), repeat=length))
   sets = list(itertools.combinations_with_replacement(chains, num_chains))
   chain_probs = {chain: _chain_prob(draft, start, chain) for chain in chains}
   prefix_index = {

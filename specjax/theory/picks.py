@@ -72,7 +72,15 @@ def proposals(
   Returns:
     `[V**n, V]` distribution of the proposed token for every tuple of
     candidates, and `[V]`, the mean over all tuples.
+
+  Raises:
+    ValueError: the vocabulary is larger.
   """
+  if len(draft) > priorities.NUM_ATOMS:
+    raise ValueError(
+      f'The vocabulary must have at most {priorities.NUM_ATOMS} tokens for the '
+      f"rules of 'otm', got {len(draft)}."
+    )
   ranking = jax.device_get(_priorities(draft, target, num))
   ranks = np.stack([_rank_probs(ranking, token) for token in range(len(draft))])
   lower = np.cumsum(ranks, axis=1) - ranks

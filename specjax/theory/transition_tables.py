@@ -58,9 +58,9 @@ def normalize_stationary(
         f'{name} must be a table [V, V], got shape {np.shape(table)}.'
       )
   (target,), (draft,) = normalize(target, draft)
-  checks.check_range('num_chains', num_chains, 1)
-  checks.check_range('length', length, 1)
-  checks.check_range('start', start, 0, len(target) - 1)
+  checks.check_integers('num_chains', num_chains, 1)
+  checks.check_integers('length', length, 1)
+  checks.check_integers('start', start, 0, len(target) - 1)
   return target, draft
 
 

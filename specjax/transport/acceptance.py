@@ -125,7 +125,7 @@ def multiround_acceptance(
   Yin et al. (2024), Theorem 3: the probability that all drafts are rejected is
   the product of the total variations between the residuals and `draft`.
 
-  The arguments are those of `optimal_acceptance`.
+  The drafts are i.i.d.; for the arguments, see `optimal_acceptance`.
   """
   inputs.check(draft, target, num_drafts)
   draft, target = inputs.normalized(draft, target)

@@ -42,6 +42,10 @@ class Cactus(base.Verifier):
     checks.check_range('delta of Cactus', self.delta, 0)
 
   @property
+  def is_lossless(self) -> bool:
+    return False
+
+  @property
   def judges_by_level(self) -> bool:
     return True
 

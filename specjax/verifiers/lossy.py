@@ -41,6 +41,10 @@ class Lossy(base.Verifier):
     goals.Lossy(self.alpha, self.beta)  # Checks both.
 
   @property
+  def is_lossless(self) -> bool:
+    return False
+
+  @property
   def judges_by_level(self) -> bool:
     return True
 

@@ -28,7 +28,8 @@ class OverAcceptance(base.Verifier):
   bias then sum to the total variation between draft and target.
 
   Draft tokens that were chosen, such as those of prompt lookup, are verified
-  without loss.
+  without loss. At temperature 0, those of a chain are not: with `epsilon` 1,
+  all of them are kept.
 
   Attributes:
     epsilon: at least 0, which is lossless; 1 keeps every sampled draft.
@@ -47,6 +48,10 @@ class OverAcceptance(base.Verifier):
       raise ValueError(
         f'replacement must be one of {REPLACEMENTS}, got {self.replacement!r}.'
       )
+
+  @property
+  def is_lossless(self) -> bool:
+    return False
 
   @property
   def judges_by_level(self) -> bool:

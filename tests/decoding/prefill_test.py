@@ -494,6 +494,23 @@ def test_bad_requests_are_refused():
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
+    ({'warm_start': 3}, 'warm_start must be 0 with lossy verifiers'),
+    ({'feedback': 'full'}, "feedback 'full' needs lossless verifiers"),
+  ],
+)
+@pytest.mark.parametrize('verifier', ['lossy', 'cactus', 'over_acceptance'])
+def test_estimates_with_a_lossy_verifier_are_refused(
+  verifier, options, message
+):
+  model, params = arms.DRAFT
+  drafter = drafters.Autoregressive(model, trees.chain(2))
+  with pytest.raises(ValueError, match=message):
+    arms.decoder(arms.arm(drafter, params, verifier), bandit='ucb1', **options)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
     ({'warm_start': 3}, 'warm_start must be 0 with stop rules'),
     (
       {'feedback': 'full'},

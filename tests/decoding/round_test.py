@@ -327,6 +327,9 @@ def test_a_mixture_is_not_one_hot_and_a_rule_is(vocab_size):
     (DRAWS['goal'], True, True),
     (DRAWS['goal'], False, False),
     (specjax.GOALS['lossy'](0.3), False, True),
+    # They keep a draft so seldom that few examples show it.
+    (specjax.GOALS['diff'](-0.5), False, False),
+    (specjax.GOALS['chow'](0.001), False, False),
   ):
     assert goal_lib.is_one_hot(goal, vocab_size, greedy) == expected
 
