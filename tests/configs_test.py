@@ -36,6 +36,7 @@ _RUNS = {
   'benchmark.costs': ('benchmark/costs',),
   'benchmark.peer': ('benchmark/peer',),
   'benchmark.refill': ('benchmark/refill',),
+  'benchmark.round_starts': ('benchmark/round_starts',),
   'benchmark.rounds': ('benchmark/rounds',),
   'benchmark.split': ('benchmark/split', 'parts.png'),
   'cascades.calibrate': ('cascades/calibrate', 'choice.json', 'dev.png'),

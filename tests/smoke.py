@@ -55,7 +55,7 @@ def toy_folder(factory):
     for domain in _DOMAINS
     for text in texts
   ]
-  long = examples_lib.Example('translation_de-en', 'x y ' * 35, 'yes')
+  long = examples_lib.Example('translation_de-en', 'x y ' * 35, 'yes, 2')
   for name in ('toy.train', 'toy.eval', 'responses', 'spec_bench'):
     examples_lib.write(folder / f'{name}.jsonl', [*examples, long])
   examples_lib.write(folder / 'prompts.jsonl', examples)

@@ -92,7 +92,7 @@ _MOST = {
     'draft:4': (904, 5, 0),
     'feature_head(eagle):4': (884, 5, 0),
     'dynamic_tree(eagle, num_nodes=25, depth=4)': (789, 5, 0),
-    'draft:8x4/otm': (971, 5, 1),
+    'draft:8x4/otm': (973, 5, 1),
     'ucb_spec': (1114, 9, 2),
   },
 }

@@ -105,7 +105,7 @@ def test_rewards_of_hand_made_traces():
     names = 'block_efficiency', 'mean', 'variance', 'zeros', 'signal'
     assert [row[name] for name in names] == pytest.approx(list(expected))
   # One prompt is 3 rounds over the mean by 0.4375, the other 1 below it.
-  assert rows[2]['mean_error'] == pytest.approx(0.4375 * 2**0.5 / 4)
+  assert rows[2]['mean_error'] == pytest.approx(0.4375 * 2 / 4)
   assert (rows[2]['p5'], rows[2]['p50']) == pytest.approx((0.2875, 0.75))
 
 
@@ -162,7 +162,7 @@ def test_shares_by_hand():
   row = alignment.share(is_best_arm)
   # The share is 3 of 7 rounds; the prompts deviate by 5/7, -6/7, 4/7 and -3/7.
   assert row['share'] == pytest.approx(3 / 7)
-  assert row['share_error'] == pytest.approx(86**0.5 / 49)
+  assert row['share_error'] == pytest.approx((4 / 3 * 86) ** 0.5 / 49)
   assert row['settled'] == 2
 
 
