@@ -800,7 +800,7 @@ class Drafter:
       state: as it was in `draft`.
       proposal: from `draft`. Proposals of drafters that share a slot are padded
         with zeros at the ends of their axes.
-      context: as it was in `draft`.
+      context: as it was in `draft`, without its `rows`.
       outcome: batched. `num_accepted` counts the emitted tokens before the last
         one, at most the levels that the drafter has read.
       rows: `[B]` bool; the other rows stay as they are.

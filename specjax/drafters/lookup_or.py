@@ -38,7 +38,7 @@ class LookupOr(base.Drafter):
   """Drafts a lookup in rows with a long match, else with another drafter.
 
   The choice depends only on the committed text. The other drafter is called if
-  at least one row of the batch has no match of `min_match` tokens; before that,
+  a row whose draft is used has no match of `min_match` tokens; before that,
   it catches up with what was accepted from lookups. Parameters are a pair, of
   `lookup` and of `drafter`.
 

@@ -242,7 +242,7 @@ class _Recursion(NamedTuple):
     )
     if stop is None:
       return go_on()
-    # Once all rows have stopped, nothing is drawn or read any more.
+    # Once all rows in use have stopped, nothing is drawn or read any more.
     is_any_left = self.context.of_rows(valid).any()
     end = functools.partial(self._stopped_levels, depth, parents, pending)
     return jax.lax.cond(is_any_left, go_on, end)

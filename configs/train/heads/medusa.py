@@ -15,11 +15,11 @@ SMOKE = {'heads.medusa.options.head_size': 64}
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
   config = eagle.get_config(family)
-  options = config.heads.eagle_first.options
+  head_size = config.heads.eagle_first.options.get_ref('head_size')
   config.heads = {
     'medusa': {
       'kind': 'medusa',
-      'options': {**options, 'num_steps': 4},
+      'options': {'head_size': head_size, 'num_steps': 4},
       'recipe': {'decay': 0.8, 'loss': 'kl'},
     }
   }
