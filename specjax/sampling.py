@@ -80,7 +80,7 @@ class Sampling:
           f'a number instead of an array if it is 0, got {self.temperature}.'
         )
     if self.top_k is not None:
-      checks.check_integers('top_k (or None for all tokens)', self.top_k, 1)
+      checks.check_integers('top_k', self.top_k, 1)
     if checks.is_known(self.top_p):
       values = np.asarray(self.top_p, np.float64)
       if not ((0 < values) & (values <= 1)).all():
