@@ -20,7 +20,7 @@ class StaticTreeDrafter(lag.LaggingDrafter):
       as well, for one more call.
     stop: where the drafter stops drafting and leaves the next token to the
       target, as in a sequential cascade; None drafts on everywhere. Once all
-      rows have stopped, nothing is read any more.
+      rows whose drafts are used have stopped, nothing is read any more.
   """
 
   topology: trees.Topology
