@@ -1127,11 +1127,13 @@ class Bandit:
     num_arms: `A`, the number of arms that it selects from, at least 1.
     needs_all_rewards: whether `update` needs the rewards of all arms, as rounds
       with full feedback have them; a class attribute.
+    learns_from_rewards: whether rewards change the state; a class attribute.
   """
 
   num_arms: int = components.static()
 
   needs_all_rewards: ClassVar[bool] = False
+  learns_from_rewards: ClassVar[bool] = True
 
   def __post_init__(self) -> None:
     checks.check_integers('num_arms', self.num_arms, 1)
@@ -1189,10 +1191,13 @@ class Bandit:
     """Returns the state after every arm has received a reward.
 
     No arm was selected, so no reward is divided by the probability of a
-    selection.
+    selection. A bandit that does not learn from rewards keeps its state.
 
     Args:
       state: the state before.
       rewards: `[A]` floats in [0, 1].
     """
-    raise NotImplementedError
+    del rewards
+    if self.learns_from_rewards:
+      raise NotImplementedError
+    return state

@@ -109,9 +109,14 @@ def freeze_sequences(instance: Any, *names: str) -> None:
   Args:
     instance: the component that is being built.
     *names: names of its fields.
+
+  Raises:
+    ValueError: a field is a number.
   """
   for name in names:
     values = getattr(instance, name)
+    if isinstance(values, int | float | np.number):
+      raise ValueError(f'{name} must be a sequence, got {values!r}.')
     if isinstance(values, np.ndarray) and values.ndim == 1:
       values = values.tolist()
     if isinstance(values, list):

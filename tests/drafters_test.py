@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import base
 from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -485,6 +486,29 @@ def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
     tree, _ = jax.device_get(draft(keys, params, state, context))
     check_tree(params, tree, specjax.Context(seen, lengths - skipped))
   assert (skipped > 0).all()
+
+
+def test_a_window_reads_all_positions_that_are_compared(params):
+  """Six positions are compared with a window of four tokens, and of seven."""
+  tokens = np.random.default_rng(3).integers(CONFIG.vocab_size, size=(1, 64))
+  tokens, start = jnp.asarray(tokens, jnp.int32), jnp.array([24])
+  prompts = specjax.Context(tokens, jnp.array([3]))
+  context = specjax.Context(tokens, jnp.array([30]))
+  probs = jax.nn.softmax(
+    jax.random.normal(jax.random.key(4), (1, 6, CONFIG.vocab_size))
+  )
+  target = base.TargetProbs(start, base.Probs(probs, probs))
+  estimates, states = [], []
+  for window in (4, 7):
+    drafter = windowed(trees.chain(2), sinks=1, window=window)
+    state = jax.jit(lambda *args, d=drafter: d.init(*args, 64))(params, prompts)
+    state, _, acceptance = jax.jit(drafter.estimate)(
+      params, state, context, jnp.ones(1, bool), target
+    )
+    states.append(int(state.skipped[0]))
+    estimates.append(np.asarray(acceptance.processed))
+  assert states == [21, 21] and (estimates[0] > 0).all()
+  np.testing.assert_allclose(*estimates, atol=1e-6)
 
 
 def deferred(drafter):

@@ -302,8 +302,13 @@ def test_ensembles_that_make_no_sense_are_refused():
     AUTOREGRESSIVE(specjax.models.Markov(size), trees.chain(1))
     for size in (3, 4)
   )
-  with pytest.raises(ValueError, match=r'vocab_size \[3, None, 4\]'):
+  with pytest.raises(ValueError, match=r'vocab_size, got \[3, None, 4\]'):
     ENSEMBLE([small, specjax.drafters.NoDrafter(), large])
+  wide = twins.twin(small, feature_size=8)
+  narrow = twins.twin(small, feature_size=4)
+  assert ENSEMBLE([small, wide]).feature_size == 8
+  with pytest.raises(ValueError, match=r'feature_size, got \[8, 4\]'):
+    ENSEMBLE([wide, narrow])
   with pytest.raises(ValueError, match=r"such as 'ensemble', got another one"):
     specjax.make_round(
       lossless_test.MODEL,

@@ -279,6 +279,8 @@ def test_the_loop_has_the_target_distribution():
     (((1.0, 1.0), DEPTHS), 'must have an entry for each of 5 arms, got 2, 5'),
     (((1.0,) * 4 + (0.0,), DEPTHS), 'costs must be > 0 and finite'),
     (((1.0,) * 5, (0, 1, 2, 4, -1)), 'depths must be >= 0'),
+    ((1.0, DEPTHS), 'costs must be a sequence, got 1.0'),
+    (((1.0,) * 5, 4), 'depths must be a sequence, got 4'),
     (((1.0,) * 5, DEPTHS, (0, 0, 0, 0, -1)), 'kinds must be >= 0'),
     (((1.0,) * 5, DEPTHS, None, (1.0,)), 'got 5, 5, 5 and 1'),
     (((1.0,) * 5, DEPTHS, None, (-1.0,) * 5), 'prefill_costs must be >= 0'),

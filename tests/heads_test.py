@@ -537,6 +537,25 @@ def test_a_head_far_behind_reads_sinks_and_a_window():
     np.testing.assert_allclose(tree.raw_probs[row, 0], probs[0, 0], atol=1e-6)
 
 
+def test_medusa_drafts_no_more_siblings_than_it_has_tokens():
+  """A reduced head has two of three tokens; the tree asks for four."""
+  (model, target), tree = _target(), trees.prefix_tree((4, 1))
+  config = heads.configure('medusa', _TARGET, head_size=2)
+  params = heads.begin(jax.random.key(2), config, _TARGET, target, [0, 2])
+  drafter = drafters.Medusa(heads.head(config), tree)
+  tokens = jnp.array([[1, 2, 0]])
+  features = jax.jit(model.extend)(target, None, tokens).features
+  context = base.Context(
+    tokens, jnp.array([3]), tuple(features[tap] for tap in drafter.taps)
+  )
+  keys = jax.random.split(jax.random.key(3), 1)
+  drafted, _ = jax.jit(drafter.draft)(keys, params, (), context)
+  first, second = (np.array(level) for level in tree.levels)
+  assert drafted.valid[0, first].tolist() == [True, True, False, False]
+  assert drafted.valid[0, second].tolist() == [True, True, False, False]
+  assert {*drafted.tokens[0, first[:2]].tolist()} == {0, 2}
+
+
 def test_drafts_of_one_head_share_its_cache():
   """Chains, static and dynamic trees; and rounds of one serve the others."""
   decoder, results_of, _ = _played()
@@ -623,6 +642,15 @@ def _largest(log_probs, num):
     (
       lambda: heads.configure('eagle', _TARGET, head_size=4),
       r'head_size must lie in \[1, 3\]',
+    ),
+    (
+      lambda: heads.begin(
+        jax.random.key(0),
+        heads.configure('eagle', _TARGET, head_size=2),
+        _TARGET,
+        _target()[1],
+      ),
+      'tokens must have head_size=2 entries, got 0',
     ),
     (
       lambda: drafters.Medusa(_head('medusa')[0], trees.chain(5)),

@@ -159,7 +159,7 @@ def context_of(texts, size):
 
 
 def check_estimate(drafter, state, context, oracles):
-  """The estimate is the target's mass on the candidates at each position."""
+  """The estimate is the target's mass on what is drafted at each position."""
   probs = base.Probs(
     *np.random.default_rng(6).random((2, len(oracles), 3, VOCAB), np.float32)
   )
@@ -175,6 +175,8 @@ def check_estimate(drafter, state, context, oracles):
       before = int(context.tokens[row, start[row] + step - 1])
       newest = oracle.pool.get(before, [])[::-1][: drafter.candidates]
       first = [tokens[0] for tokens in newest]
+      if not step:  # The window is that of the first position.
+        first = list({path[0] for path in oracle.paths(before)})
       for masses, all_probs in zip(acceptance, probs, strict=True):
         expected = all_probs[row, step, first].sum()
         np.testing.assert_allclose(masses[row, step], expected, atol=1e-6)

@@ -336,7 +336,8 @@ def test_thresholds_share_one_state_and_one_program():
 @pytest.mark.parametrize(
   ('change', 'sentence'),
   [
-    ({'min_match': 0}, 'min_match must be >= 1, got 0'),
+    ({'min_match': 0}, r'min_match must lie in \[1, 4\], got 0'),
+    ({'min_match': 5}, r'min_match must lie in \[1, 4\], got 5'),
     ({'lookup': specjax.drafters.NoDrafter()}, 'lookup must .* a NoDrafter'),
     (
       {'lookup': specjax.drafters.PromptLookup(2, 2)},

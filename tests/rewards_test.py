@@ -88,6 +88,7 @@ def test_costs_are_data():
     ({'catch_up_costs': [0.0]}, 'an entry for each arm, got 2, 2 and 1'),
     ({'costs': [1.0, 0.0]}, r'costs must be > 0 and finite, got \[1. 0.\]'),
     ({'costs': [1.0, -1.0]}, 'costs must be > 0'),
+    ({'costs': 1.0}, 'costs must be a sequence, got 1.0'),
     ({'costs': [1.0, np.nan]}, 'costs must be > 0'),
     ({'costs': [1.0, np.inf]}, 'costs must be > 0 and finite'),
     ({'catch_up_costs': [0.0, -0.1]}, 'catch_up_costs must be >= 0'),

@@ -176,6 +176,7 @@ def test_shared_noise_at_temperature_0_is_refused():
   [
     ({'feedback': 'full'}, {}, "feedback 'bandit', .* got 'full'"),
     ({}, {'goal': parts.FunctionGoal(lambda target, *_: target)}, 'goal'),
+    ({}, {'verifier': verifiers.OverAcceptance()}, 'lossless verifiers'),
   ],
 )
 def test_what_would_make_texts_differ_is_refused(options, arm_options, words):

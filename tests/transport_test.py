@@ -449,6 +449,21 @@ def test_what_is_no_question_is_refused(function, args, message):
     function(*args)
 
 
+@pytest.mark.parametrize(
+  'function',
+  [
+    transport.optimal_acceptance,
+    transport.otm_acceptance,
+    transport.kseq_acceptance,
+    transport.solve_linear_program,
+  ],
+)
+def test_no_more_tokens_are_drawn_without_replacement_than_there_are(function):
+  message = 'num_drafts must be <= 2, the number of tokens of draft .* got 3'
+  with pytest.raises(ValueError, match=message):
+    function([0.5, 0.5, 0.0], [0.2, 0.3, 0.5], 3, distinct=True)
+
+
 def test_what_is_too_large_is_refused_with_a_way_out():
   probs = np.full(20, 1 / 20)
   message = r'20\*\*4 .* exceeds 100000; use optimal_acceptance'

@@ -78,6 +78,8 @@ class Goodput(base.Bandit):
   prefill_costs: Sequence[float] | None = None
   discount: float = 1.0
 
+  learns_from_rewards = False
+
   def __post_init__(self) -> None:
     super().__post_init__()
     checks.check_range('discount', self.discount, 1e-6, 1)
@@ -156,11 +158,6 @@ class Goodput(base.Bandit):
       jnp.where(state.num_kept > 0, state.num_kept, stay) - 1,
       num_rounds,
     )
-
-  def update_all(self, state: LevelCounts, rewards: jax.Array) -> LevelCounts:
-    """Returns the state as it is: rewards do not show levels."""
-    del rewards
-    return state
 
   def _draw(self, key: jax.Array, state: LevelCounts) -> jax.Array:
     """Returns the best arm under probabilities drawn from the posterior."""

@@ -54,6 +54,8 @@ class LengthEMA(base.Bandit):
   down_hysteresis: float = -0.25
   up_hysteresis: float = 0.0
 
+  learns_from_rewards = False
+
   def __post_init__(self) -> None:
     super().__post_init__()
     components.freeze_sequences(self, 'depths')
@@ -154,10 +156,3 @@ class LengthEMA(base.Bandit):
     return state._replace(
       rank=rank, accepted=jnp.where(is_first, neutral, state.accepted)
     )
-
-  def update_all(
-    self, state: AcceptedLength, rewards: jax.Array
-  ) -> AcceptedLength:
-    """Returns the state as it is: rewards do not show levels."""
-    del rewards
-    return state

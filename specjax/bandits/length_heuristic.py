@@ -37,6 +37,8 @@ class LengthHeuristic(base.Bandit):
   depths: Sequence[int] = components.static()
   initial: float = 5.0
 
+  learns_from_rewards = False
+
   def __post_init__(self) -> None:
     super().__post_init__()
     components.freeze_sequences(self, 'depths')
@@ -97,11 +99,6 @@ class LengthHeuristic(base.Bandit):
     is_full = levels.passed.sum() >= levels.reached.sum()
     change = jnp.where(is_full, 2.0, -1.0)
     return DraftLength(self._clip(state.length + change))
-
-  def update_all(self, state: DraftLength, rewards: jax.Array) -> DraftLength:
-    """Returns the state as it is: rewards do not show levels."""
-    del rewards
-    return state
 
   def _clip(self, length: jax.Array) -> jax.Array:
     """Returns a length that is at least 1 and not above the deepest arm's."""

@@ -14,6 +14,8 @@ from specjax import components
 class Schedule(base.Bandit):
   """Learns nothing from rewards; its state is the arm of the next round."""
 
+  learns_from_rewards = False
+
   def init(self) -> base.BanditState:
     """Returns the first arm."""
     return jnp.int32(0)
@@ -33,13 +35,6 @@ class Schedule(base.Bandit):
   ) -> base.BanditState:
     """Returns the state as it is."""
     del arm, reward, extra
-    return state
-
-  def update_all(
-    self, state: base.BanditState, rewards: jax.Array
-  ) -> base.BanditState:
-    """Returns the state as it is."""
-    del rewards
     return state
 
 

@@ -128,6 +128,11 @@ def _check_shared_noise(i: int, arm: base.Arm, feedback: str) -> None:
       'shared_noise needs arms whose goal is the target, since the text would '
       f'depend on the drafter, got another goal (arm {i}).'
     )
+  if not arm.verifier.is_lossless:
+    raise ValueError(
+      'shared_noise needs lossless verifiers, since the text would depend on '
+      f'the drafter, got {arm.verifier} (arm {i}).'
+    )
   if feedback == 'full':
     raise ValueError(
       "shared_noise needs feedback 'bandit', since estimates of acceptance are "

@@ -108,9 +108,9 @@ class Decoder:
       slots=_shared_slots(arms, feedback == 'full' or bool(warm_start)),
     )
     self._stop_tokens = _padded_stop_tokens(stop_tokens, target.vocab_size)
-    prefill_lib.check_warm_start(self.round_fn, warm_start)
     if warm_start and bandit is None:
       raise ValueError(f'warm_start={warm_start} needs a bandit, got none.')
+    prefill_lib.check_warm_start(self.round_fn, warm_start)
     self._setup = prefill_lib.Setup(self.round_fn, max_length, warm_start)
 
   @property

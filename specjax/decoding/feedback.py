@@ -175,6 +175,7 @@ def arm_rewards(
   history: state_lib.History,
   drafters: Sequence[base.Drafter],
   slot_of_arm: Sequence[int],
+  num_starts: int = 1,
 ) -> jax.Array:
   """Returns `[B, A]` the reward that every arm would have received.
 
@@ -185,6 +186,10 @@ def arm_rewards(
   give 0 or 1, whose powers estimate nothing. Several sampled branches count as
   one.
 
+  A longer text shows several rounds, which begin at its first `num_starts`
+  positions; the number of tokens is their mean. Those that begin after the
+  first position count only if the text holds all of their levels.
+
   Args:
     reward: the reward of a round.
     info: the round of the selected arm, which the others replace.
@@ -193,10 +198,24 @@ def arm_rewards(
     history: includes this round.
     drafters: the drafter of each arm.
     slot_of_arm: `[A]` index of each arm's slot.
+    num_starts: number of positions at which a round may begin.
   """
   recent = (history.accepted + 1) / (history.total + 2)
   by_position = jnp.where(known, acceptance.processed, recent[..., None])
   count = jnp.maximum(known.sum(-1, dtype=jnp.float32), 1)
+
+  def mean_emitted(slot: int, depth: int) -> jax.Array:
+    """Returns `[B]` the mean number of tokens of the rounds."""
+    at = np.arange(num_starts)[:, None] + np.arange(depth)[None]
+    inside, at = at < known.shape[-1], np.minimum(at, known.shape[-1] - 1)
+    levels = jnp.where(
+      inside[None], by_position[:, slot, at], recent[:, slot, None, None]
+    )
+    emitted = 1 + jnp.cumprod(levels, axis=-1).sum(-1)
+    counts = (inside[None] & known[:, slot, at]).all(-1)
+    counts |= np.arange(num_starts)[None] == 0
+    return jnp.mean(emitted, axis=-1, where=counts)
+
   mean = jax.tree.map(
     lambda probs: jnp.where(known, probs, 0.0).sum(-1) / count, acceptance
   )
@@ -205,7 +224,8 @@ def arm_rewards(
       _info_of_arm(
         info,
         i,
-        by_position[:, slot, : drafter.topology.depth],
+        drafter.topology.depth,
+        mean_emitted(slot, drafter.topology.depth),
         jax.tree.map(lambda probs, slot=slot: probs[:, slot], mean),
       )
     )
@@ -215,21 +235,25 @@ def arm_rewards(
 
 
 def _info_of_arm(
-  info: base.RoundInfo, arm: int, acceptance: jax.Array, mean: base.Probs
+  info: base.RoundInfo,
+  arm: int,
+  depth: int,
+  num_emitted: jax.Array,
+  mean: base.Probs,
 ) -> base.RoundInfo:
   """Returns the round as that of another arm.
 
   Args:
     info: the round of the selected arm.
     arm: index of the other.
-    acceptance: `[B, D]` probability that its draft of each level is accepted,
-      given that those before are.
-    mean: `[B]` over the positions of the round.
+    depth: of its tree.
+    num_emitted: `[B]` float32, expected number of tokens.
+    mean: `[B]` probabilities of acceptance, over the positions of the round.
   """
   return info._replace(
     arm=jnp.full_like(info.arm, arm),
-    num_emitted=1 + jnp.cumprod(acceptance, axis=1).sum(1),
-    tree_depth=jnp.full_like(info.tree_depth, acceptance.shape[1]),
+    num_emitted=num_emitted,
+    tree_depth=jnp.full_like(info.tree_depth, depth),
     acceptance=mean.processed,
     raw_acceptance=mean.raw,
     num_catch_up_tokens=jnp.zeros_like(info.num_catch_up_tokens),

@@ -491,6 +491,10 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
       f'warm_start={num_tokens} needs a reward to learn from, got none.'
     )
   for is_wrong, reason in (
+    (
+      not round_fn.bandit.learns_from_rewards,
+      'a bandit that does not learn from rewards',
+    ),
     (round_fn.target.start_id is not None, 'an encoder-decoder, which encodes'),
     (
       any(arm.goal is not None for arm in round_fn.arms),
@@ -550,20 +554,15 @@ def _warm_start(
   known = jnp.arange(num_tokens)[None] < num_read[:, None]
   known = jnp.broadcast_to(known[:, None], acceptance.processed.shape)
   history = feedback_lib.update_history(state.history, acceptance, known)
-  # Trees may be deeper than the text is long.
-  depth = state.counters.accepted.shape[1]
-  room = (0, 0), (0, 0), (0, max(0, depth - num_tokens))
-  acceptance, known = jax.tree.map(
-    lambda leaf: jnp.pad(leaf, room), (acceptance, known)
-  )
   rewards = feedback_lib.arm_rewards(
     round_fn.reward,
-    _empty_report(start, depth),
+    _empty_report(start, state.counters.accepted.shape[1]),
     acceptance,
     known,
     history,
     round_fn.drafters,
     round_fn.slot_of_arm,
+    num_starts=num_tokens,
   )
   bandit = feedback_lib.update_bandit_with_all_rewards(
     round_fn.bandit, round_fn.per_row, state.bandit, num_read > 0, rewards

@@ -152,7 +152,8 @@ def measure_costs(
   reads = np.array(num_read) > 0
   slots = list(round_fn.slot_of_arm)
   by_token = np.where(reads, by_catch_up / np.maximum(num_read, 1), 0.0)
-  by_prompt = np.where(reads, by_prefill / _NUM_PREFILLS, 0.0)
+  can_catch_up = [round_fn.drafters[owner].can_catch_up for owner in owners]
+  by_prompt = np.where(can_catch_up, by_prefill / _NUM_PREFILLS, 0.0)
   return CostTable(
     batch_size=batch_size,
     round_seconds=tuple((by_round / num_rounds).tolist()),
@@ -169,21 +170,30 @@ def level_kinds(
   """Returns `[A]` kinds of arms, numbered from 0.
 
   Arms of one kind share how likely each level of a tree is accepted. They have
-  drafters that differ in their static trees only, where one tree is the first
-  levels of the other, and one verifier that judges level by level.
+  drafters that differ in a static tree only, where one tree is the first levels
+  of the other, and one verifier that judges level by level. Drafters that are
+  made of several with trees of their own, such as `LookupOr`, share levels only
+  if they are equal.
 
   Args:
     arms: each arm, with its drafter's parameters; only the same object counts
       as the same parameters.
   """
+  members: list[list[tuple[base.Arm, base.Params]]] = []
   kinds: list[int] = []
-  for i, (arm, params) in enumerate(arms):
-    shared = [
+  for arm, params in arms:
+    shared = (
       kind
-      for kind, (other, other_params) in zip(kinds, arms[:i])
-      if params is other_params and _share_levels(other, arm)
-    ]
-    kinds.append(shared[0] if shared else max(kinds, default=-1) + 1)
+      for kind, others in enumerate(members)
+      if all(
+        params is other_params and _share_levels(other, arm)
+        for other, other_params in others
+      )
+    )
+    kinds.append(next(shared, len(members)))
+    if kinds[-1] == len(members):
+      members.append([])
+    members[kinds[-1]].append((arm, params))
   return tuple(kinds)
 
 
@@ -193,6 +203,10 @@ def _share_levels(one: base.Arm, other: base.Arm) -> bool:
     return False
   if _without_trees(one) != _without_trees(other):
     return False
+  if one.drafter.siblings is not other.drafter.siblings:
+    return False  # One tree is chosen, the other is drawn.
+  if _trees(one) != [one.drafter.topology]:
+    return _trees(one) == _trees(other)
   shallow, deep = one.drafter.topology, other.drafter.topology
   if not (
     isinstance(shallow, trees.Topology) and isinstance(deep, trees.Topology)
@@ -201,6 +215,18 @@ def _share_levels(one: base.Arm, other: base.Arm) -> bool:
   if shallow.num_nodes > deep.num_nodes:
     shallow, deep = deep, shallow
   return shallow.is_top_of(deep)
+
+
+def _trees(part: Any) -> list[trees.Topology]:
+  """Returns the static trees in the fields of a component."""
+  if isinstance(part, trees.Topology):
+    return [part]
+  if isinstance(part, tuple):
+    return [tree for field in part for tree in _trees(field)]
+  if dataclasses.is_dataclass(part):
+    fields = [getattr(part, field.name) for field in dataclasses.fields(part)]
+    return _trees(tuple(fields))
+  return []
 
 
 def _without_trees(part: Any) -> Any:

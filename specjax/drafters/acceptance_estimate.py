@@ -25,9 +25,10 @@ def draft_probs(
   probs = sampling_lib.both_probs(logits, sampling)
   if not num_chosen:
     return probs
-  _, chosen = jax.lax.top_k(logits, min(num_chosen, logits.shape[-1]))
+  best, chosen = jax.lax.top_k(logits, min(num_chosen, logits.shape[-1]))
+  exists = (best > -jnp.inf).astype(probs.raw.dtype)
   ones = jnp.put_along_axis(
-    jnp.zeros_like(probs.raw), chosen, 1.0, axis=-1, inplace=False
+    jnp.zeros_like(probs.raw), chosen, exists, axis=-1, inplace=False
   )
   return base.Probs(ones, probs.raw)
 

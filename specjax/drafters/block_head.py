@@ -77,6 +77,12 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
     return block_reader.BlockReader(self.head, tail)
 
   @functools.cached_property
+  def estimating_reader(self) -> block_reader.BlockReader:
+    """Reads blocks that are as long as those of drafts."""
+    num_outputs = 1 + self.tree_spec.read_depth
+    return dataclasses.replace(self.reader, num_outputs=num_outputs)
+
+  @functools.cached_property
   def tree_spec(self) -> tree_drafting.TreeSpec:
     """Specifies the tree."""
     return tree_drafting.TreeSpec(
@@ -96,6 +102,7 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
   ) -> tuple[base.DraftTree, base.PendingKV]:
     """Reads the tail and a block, which predict all levels; see `Drafter`.
 
+    A row of one token, without hidden states to read, has no valid nodes.
     After the drafter's own rounds, the hidden states at `depth + 1` tokens at
     most are missing. On CPUs, no more are read than that.
     """
@@ -118,7 +125,13 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
     last = context.last_tokens()
     root = predict(0, last)
     return tree_drafting.draft_tree(
-      self.tree_spec, read_level, keys, context, root, pending
+      self.tree_spec,
+      read_level,
+      keys,
+      context,
+      root,
+      pending,
+      valid=self.reader.num_entries(context) > 0,
     )
 
   def _read(
@@ -142,6 +155,6 @@ class BlockHeadDrafter(static_tree.StaticTreeDrafter):
       pending,
       context.lengths[:, None] - 1,
       np.ones((1, num), bool),
-      1 + self.tree_spec.read_depth,
+      self.estimating_reader.num_outputs,
     )
     return outputs[:, 0], pending

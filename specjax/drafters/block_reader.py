@@ -23,12 +23,15 @@ class BlockReader(lag.Reader):
   Attributes:
     model: the head.
     tail: see `lag.Reader`.
+    num_outputs: number of tokens that the blocks of `read` predict; of each
+      block, only the first output is used.
   """
 
   model: base.BlockHead
   tail: int = components.static()
+  num_outputs: int = components.static(default=1)
 
-  num_left = 0
+  num_left = 1
   ahead = 1  # The outputs of a block predict what follows the last token.
 
   def num_entries(self, context: base.Context) -> jax.Array:
@@ -38,7 +41,7 @@ class BlockReader(lag.Reader):
   def prefill(
     self, params: base.Params, context: base.Context, size: int
   ) -> base.Cache:
-    """Reads the features at all tokens of the prompts but the last."""
+    """Reads the features at all tokens of the prompts but the last two."""
     cache = self.model.init_cache(params, len(context.tokens), size)
     if context.tokens.shape[1] < 2:  # No prompt has an entry.
       return cache
@@ -47,7 +50,7 @@ class BlockReader(lag.Reader):
       np.arange(context.tokens.shape[1] - 1), context.tokens[:, 1:].shape
     )
     pending = self.model.encode(params, features, index)
-    num = jnp.maximum(self.num_entries(context), 0)
+    num = jnp.maximum(self.num_entries(context) - self.num_left, 0)
     return self.model.commit(cache, pending, index, num)
 
   def read(
@@ -57,16 +60,15 @@ class BlockReader(lag.Reader):
     context: base.Context,
     num: int,
   ) -> lag.ReadEntries:
-    """Reads the next features; outputs are those of the shortest blocks.
+    """Reads the next features, and a block after each of them.
 
-    A first draft token is then estimated without the mask tokens that follow it
-    in a longer block. A program that only catches up computes no block.
+    A program that only catches up computes no block.
     """
     pending = self.encode(params, cache, context, num)
     ends = cache.lengths[:, None] + self.ahead + np.arange(num)[None]
     visible = np.tri(num, dtype=bool)
     outputs = self.read_blocks(
-      params, cache, context, pending, ends, visible, num_outputs=1
+      params, cache, context, pending, ends, visible, self.num_outputs
     )
     tokens = trees.at_entries(context.tokens, ends)
     return lag.ReadEntries(

@@ -4,6 +4,7 @@ MetaSD (Kim et al. 2026) measures this as "draft-all", against bandits that
 select one drafter per round.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
 from typing import Any
@@ -31,7 +32,8 @@ class Ensemble(base.Drafter):
       choose their tokens count as sampling from one-hot distributions.
 
   Raises:
-    ValueError: there is no member, or they differ in their vocabularies.
+    ValueError: there is no member, or they differ in their vocabularies or in
+      the size of the features that they read.
   """
 
   drafters: Sequence[base.Drafter]
@@ -48,11 +50,10 @@ class Ensemble(base.Drafter):
         raise ValueError(
           f'drafters must draft static trees, got one of {member.topology}.'
         )
-    sizes = [member.vocab_size for member in self.drafters]
-    if len({*sizes} - {None}) > 1:
-      raise ValueError(
-        f'drafters must share a vocabulary, got vocab_size {sizes}.'
-      )
+    for name in ('vocab_size', 'feature_size'):
+      sizes = [getattr(member, name) for member in self.drafters]
+      if len({*sizes} - {None}) > 1:
+        raise ValueError(f'drafters must share a {name}, got {sizes}.')
 
   @functools.cached_property
   def topologies(self) -> list[trees.Topology]:
@@ -78,8 +79,12 @@ class Ensemble(base.Drafter):
   @functools.cached_property
   def vocab_size(self) -> int | None:
     """That of all members that have one."""
-    sizes = [member.vocab_size for member in self.drafters]
-    return next((size for size in sizes if size is not None), None)
+    return _first(member.vocab_size for member in self.drafters)
+
+  @functools.cached_property
+  def feature_size(self) -> int | None:
+    """That of all members that read features."""
+    return _first(member.feature_size for member in self.drafters)
 
   @functools.cached_property
   def max_length(self) -> int | None:
@@ -271,6 +276,11 @@ def member_outcome(
     num_accepted=jnp.asarray(topology.offsets)[last],
     tokens=outcome.tokens[:, : topology.depth + 1],
   )
+
+
+def _first(sizes: Iterable[int | None]) -> int | None:
+  """Returns the first size that is not None; None if there is none."""
+  return next((size for size in sizes if size is not None), None)
 
 
 def _member_first(scored: base.Scored, nodes: np.ndarray) -> base.Scored:

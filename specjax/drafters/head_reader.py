@@ -56,7 +56,7 @@ class HeadReader(lag.Reader):
     inputs = self.model.fuse(params, tuple(state[:, :-1] for state in features))
     _, pending = self.model.extend(params, None, tokens, inputs)
     path = jnp.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
-    num = jnp.maximum(self.num_entries(context) - 1, 0)
+    num = jnp.maximum(self.num_entries(context) - self.num_left, 0)
     return self.model.commit(cache, pending, path, num)
 
   def read(

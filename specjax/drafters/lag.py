@@ -100,8 +100,9 @@ class Reader:
   Attributes:
     model: the language model or head.
     tail: number of entries that a draft reads at most.
-    num_left: number of entries, at most `tail`, that `catch_up` leaves to the
-      draft.
+    num_left: number of entries, at most `tail`, that a prefill and `catch_up`
+      leave to the draft; at least 1, since an estimate at the first committed
+      position needs the output of the last entry before it.
     ahead: entry `i` contains token `i + ahead`: 0 for a language model, 1 for
       the pairs of a head.
   """
@@ -230,6 +231,11 @@ class LaggingDrafter(base.Drafter):
     raise NotImplementedError
 
   @functools.cached_property
+  def estimating_reader(self) -> Reader:
+    """Reads what is compared with the target, with the cache of `reader`."""
+    return self.reader
+
+  @functools.cached_property
   def num_levels(self) -> int:
     """Number of levels whose accepted nodes are committed as they were read."""
     return 0
@@ -242,7 +248,8 @@ class LaggingDrafter(base.Drafter):
   @functools.cached_property
   def slot(self) -> base.StateSlot:
     """One state per reader, which trees of several shapes can share."""
-    estimate = components.identity(self.sampling), self.num_chosen
+    sampling = components.identity(self.sampling)
+    estimate = sampling, self.num_chosen, self.estimating_reader
     return base.StateSlot(self.reader, self.num_levels, estimate)
 
   @functools.cached_property
@@ -315,7 +322,9 @@ class LaggingDrafter(base.Drafter):
 
     def read_chunk(cache):
       end = jnp.where(is_behind(cache), num_entries - self.reader.num_left, 0)
-      return self._read_chunk(params, cache, context, end, self.chunk)[0]
+      return _read_chunk(self.reader, params, cache, context, end, self.chunk)[
+        0
+      ]
 
     current = jax.lax.while_loop(
       lambda cache: is_behind(cache).any(), read_chunk, state
@@ -331,20 +340,21 @@ class LaggingDrafter(base.Drafter):
     target: base.TargetProbs,
   ) -> tuple[base.Cache, jax.Array, base.Probs]:
     """Reads all but the last entry, and compares with the target."""
-    end = jnp.where(rows, self.reader.num_entries(context) - 1, 0)
+    reader = self.estimating_reader
+    end = jnp.where(rows, reader.num_entries(context) - 1, 0)
     # No more than the committed positions and the one before are compared.
     chunk = min(self.chunk, target.probs.processed.shape[1] + 1)
 
     def compare_chunk(carry):
       cache, acceptance = carry
-      current, outputs = self._read_chunk(
-        params, cache, context, end, chunk, uses_outputs=True
+      current, outputs = _read_chunk(
+        reader, params, cache, context, end, chunk, uses_outputs=True
       )
-      prediction = self.reader.predict(params, outputs, self.sampling)
+      prediction = reader.predict(params, outputs, self.sampling)
       probs = acceptance_estimate.draft_probs(
         prediction.logits, self.sampling, self.num_chosen
       )
-      start = cache.lengths + self.reader.ahead
+      start = cache.lengths + reader.ahead
       return current, acceptance_estimate.fill_in(
         acceptance, probs, start, target
       )
@@ -364,21 +374,22 @@ class LaggingDrafter(base.Drafter):
     """Returns `[B]` how many committed entries the cache lacks."""
     return self.reader.num_entries(context) - cache.lengths
 
-  def _read_chunk(
-    self,
-    params: base.Params,
-    cache: base.Cache,
-    context: base.Context,
-    end: jax.Array,
-    chunk: int,
-    uses_outputs: bool = False,
-  ) -> tuple[base.Cache, Any]:
-    """Reads entries after the cache; commits those before `end` `[B]`."""
-    entries = self.reader.read(params, cache, context, chunk)
-    num = jnp.clip(end - cache.lengths, 0, chunk)
-    num = ordering.after(num, entries.barrier)
-    if uses_outputs:  # They may read the KV cache where the entries do not.
-      num = ordering.after(num, jax.tree.leaves(entries.outputs)[0])
-    path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
-    cache = self.reader.model.commit(cache, entries.pending, path, num)
-    return cache, entries.outputs
+
+def _read_chunk(
+  reader: Reader,
+  params: base.Params,
+  cache: base.Cache,
+  context: base.Context,
+  end: jax.Array,
+  chunk: int,
+  uses_outputs: bool = False,
+) -> tuple[base.Cache, Any]:
+  """Reads entries after the cache; commits those before `end` `[B]`."""
+  entries = reader.read(params, cache, context, chunk)
+  num = jnp.clip(end - cache.lengths, 0, chunk)
+  num = ordering.after(num, entries.barrier)
+  if uses_outputs:  # They may read the KV cache where the entries do not.
+    num = ordering.after(num, jax.tree.leaves(entries.outputs)[0])
+  path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
+  cache = reader.model.commit(cache, entries.pending, path, num)
+  return cache, entries.outputs

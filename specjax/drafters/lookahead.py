@@ -231,16 +231,30 @@ class Lookahead(base.Drafter):
     rows: jax.Array,
     target: base.TargetProbs,
   ) -> tuple[LookaheadState, jax.Array, base.Probs]:
-    """Returns the target's mass on the candidates at each position.
+    """Returns the target's mass on what would be drafted at each position.
 
-    They are those in the pool before the round; the window does not count.
+    At the first one, these are the candidates and the guesses; at the others,
+    the candidates that are in the pool before the round.
     """
     del params
-    look_up = jax.vmap(jax.vmap(self._look_up, (None, 0)))
-    found, is_found = look_up(
-      state, acceptance_estimate.tokens_before(context, target)
+    before = acceptance_estimate.tokens_before(context, target)
+    found, is_found = jax.vmap(jax.vmap(self._look_up, (None, 0)))(
+      state, before
     )
-    acceptance = acceptance_estimate.mass(target, found[..., 0], is_found)
+    mass = acceptance_estimate.mass(target, found[..., 0], is_found)
+    first = self.topology.levels[0]
+    tokens, valid = jax.vmap(self._draft_row)(state, before[:, 0])
+    at_start = jax.tree.map(lambda probs: probs[:, :1], target.probs)
+    mass_at_start = acceptance_estimate.mass(
+      base.TargetProbs(target.start, at_start),
+      tokens[:, None, first],
+      valid[:, None, first],
+    )
+    acceptance = jax.tree.map(
+      lambda mass, first: mass.at[:, :1].set(first),
+      mass,
+      mass_at_start,
+    )
     return state, jnp.zeros_like(rows, jnp.int32), acceptance
 
 

@@ -46,8 +46,9 @@ class LookupOr(base.Drafter):
     lookup: drafts a single chain; `PromptLookup`, `Suffix` or `Retrieval`.
     drafter: drafts a static tree in the other rows; by default, none, so that
       these rows decode plainly.
-    min_match: number of tokens that must match for a lookup, at least 1. It is
-      data: arms that differ only in `min_match` share the state of `drafter`.
+    min_match: number of tokens that must match for a lookup, from 1 to the
+      longest match that `lookup` counts. It is data: arms that differ only in
+      `min_match` share the state of `drafter`.
 
   Raises:
     ValueError: an argument is none of these.
@@ -63,12 +64,14 @@ class LookupOr(base.Drafter):
   lags_after_own_rounds = True
 
   def __post_init__(self) -> None:
-    checks.check_integers('min_match', self.min_match, 1)
     if not isinstance(self.lookup, stateless.MatchingDrafter):
       raise ValueError(
         'lookup must be a MatchingDrafter, such as PromptLookup, Suffix or '
         f'Retrieval, got a {type(self.lookup).__name__}.'
       )
+    checks.check_integers(
+      'min_match', self.min_match, 1, self.lookup.longest_match
+    )
     if self.lookup.topology.width != 1:
       raise ValueError(
         'lookup must draft a single chain, got the tree '

@@ -106,20 +106,23 @@ class Medusa(base.Drafter):
     """Returns a tree of the likeliest tokens, or those that noise selects."""
     logits = self.head.predict(params, features)[:, 0]
     rank = siblings.ranks(self.topology.parents)
-    num_best = int(rank.max()) + 1
+    num_best = min(int(rank.max()) + 1, logits.shape[-1])
     if self.sampling.shared_noise:
       probs = sampling_lib.probabilities(logits, self.sampling)
       levels = np.arange(probs.shape[1])
       scores = siblings.shared_scores(noise, levels, probs)
-      _, best = jax.lax.top_k(scores, num_best)
+      best, tokens = jax.lax.top_k(scores, num_best)
     else:
-      _, best = self.head.likeliest(params, features, num_best)
-      best = best[:, 0]
-    level = self.topology.depths - 1
+      best, tokens = self.head.likeliest(params, features, num_best)
+      best, tokens = best[:, 0], tokens[:, 0]
+    level, column = self.topology.depths - 1, np.minimum(rank, num_best - 1)
+    exists = (best[:, level, column] > -jnp.inf) & (rank < num_best)[None]
+    # A node exists if those above it do, too.
+    exists = (exists[:, None] | ~self.topology.mask[None, 1:, 1:]).all(-1)
     return base.DraftTree(
-      best[:, level, rank],
+      tokens[:, level, column],
       self.topology,
-      valid,
+      valid & exists,
       probs=None,
       raw_probs=jax.nn.softmax(logits)[:, level],
     )

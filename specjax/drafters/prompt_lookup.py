@@ -51,6 +51,11 @@ class PromptLookup(stateless.MatchingDrafter):
     """The chains."""
     return trees.chains(self.num_drafts, self.draft_length)
 
+  @functools.cached_property
+  def longest_match(self) -> int:
+    """`max_ngram`."""
+    return self.max_ngram
+
   def look_up(
     self, params: base.Params, context: base.Context
   ) -> stateless.Lookup:

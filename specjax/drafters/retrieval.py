@@ -4,6 +4,7 @@ REST (He et al. 2024).
 """
 
 import dataclasses
+import functools
 from typing import ClassVar
 
 import jax
@@ -40,6 +41,11 @@ class Retrieval(stateless.MatchingDrafter):
   def __post_init__(self) -> None:
     checks.check_range('nodes of topology', self.topology.num_nodes, 1)
     checks.check_integers('max_match', self.max_match, 1, datastore_lib.DEPTH)
+
+  @functools.cached_property
+  def longest_match(self) -> int:
+    """`max_match`."""
+    return self.max_match
 
   def look_up(
     self, params: base.Params, context: base.Context

@@ -98,8 +98,14 @@ class Lookup(NamedTuple):
 class MatchingDrafter(StatelessDrafter):
   """Proposes what followed a match of the row's last tokens.
 
-  A subclass is a component that implements `topology` and `look_up`.
+  A subclass is a component that implements `topology`, `look_up` and
+  `longest_match`.
   """
+
+  @functools.cached_property
+  def longest_match(self) -> int:
+    """Number of tokens beyond which a match counts as no longer."""
+    raise NotImplementedError
 
   def look_up(self, params: base.Params, context: base.Context) -> Lookup:
     """Finds the longest match of each row, and what followed it.

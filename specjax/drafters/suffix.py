@@ -60,6 +60,11 @@ class Suffix(stateless.MatchingDrafter):
     """The chains."""
     return trees.chains(self.num_drafts, self.draft_length)
 
+  @functools.cached_property
+  def longest_match(self) -> int:
+    """`max_match`."""
+    return self.max_match
+
   def look_up(
     self, params: base.Params, context: base.Context
   ) -> stateless.Lookup:

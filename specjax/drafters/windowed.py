@@ -102,7 +102,9 @@ class Windowed(wrapper.DrafterWrapper):
     rows: jax.Array,
   ) -> tuple[WindowedState, jax.Array]:
     """Reads the committed tokens, or only the last ones of many."""
-    state = self._skip(state, context, rows)
+    # One less than all, as a draft reads the last token.
+    start = context.lengths - 1 - self.window
+    state = self._skip(state, rows, start)
     view = self._view(context, state.skipped)
     inner, num_read = self.drafter.catch_up(params, state.inner, view, rows)
     return state._replace(inner=inner), num_read
@@ -115,8 +117,13 @@ class Windowed(wrapper.DrafterWrapper):
     rows: jax.Array,
     target: base.TargetProbs,
   ) -> tuple[WindowedState, jax.Array, base.Probs]:
-    """Catches up, and estimates as the drafter inside does."""
-    state = self._skip(state, context, rows)
+    """Catches up, and estimates as the drafter inside does.
+
+    It reads the committed positions even where they are more than the window.
+    """
+    # What predicts the first position: its last token, or a head's pair.
+    first = jnp.minimum(target.start, context.lengths - self.window + 1) - 2
+    state = self._skip(state, rows, first)
     inner, num_read, acceptance = self.drafter.estimate(
       params,
       state.inner,
@@ -149,12 +156,13 @@ class Windowed(wrapper.DrafterWrapper):
     )
 
   def _skip(
-    self, state: WindowedState, context: base.Context, rows: jax.Array
+    self, state: WindowedState, rows: jax.Array, start: jax.Array
   ) -> WindowedState:
-    """Forgets all but the sinks where more is missing than the window."""
+    """Forgets all but the sinks where tokens before `start` `[B]` are missing.
+
+    Tokens from there on will be read.
+    """
     inner, skipped = state
-    # One less than all, as a draft reads the last token.
-    start = context.lengths - 1 - self.window
     exceeds = rows & (start > inner.lengths + skipped)
     exceeds &= inner.lengths >= self.sinks
     lengths = jnp.where(exceeds, self.sinks, inner.lengths)

@@ -82,7 +82,9 @@ class Conversation:
     prompt = self._tokenizer.render([*self.messages, turn])
     try:
       self._state = start = self._begin(prompt, max_new_tokens)
-    except KeyboardInterrupt:
+    except ValueError:  # Nothing was computed.
+      raise
+    except BaseException:
       # Interrupted work may have consumed the buffers of the state.
       self._state = None
       raise
@@ -98,7 +100,9 @@ class Conversation:
         self._tokens += [piece.token for piece in pieces]
         yield answer.add(pieces)
       yield answer.end()
-    except (KeyboardInterrupt, FloatingPointError, ValueError):
+    except GeneratorExit:  # The answer ends early.
+      raise
+    except BaseException:
       self._state = None
       raise
     finally:

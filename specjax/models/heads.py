@@ -434,10 +434,11 @@ def begin(
   if config.layer.tie_embeddings:
     return initial
   if config.layer.head_size is not None:
-    if len(tokens) != config.layer.head_size:
+    num_tokens = 0 if tokens is None else len(tokens)
+    if num_tokens != config.layer.head_size:
       raise ValueError(
         f'tokens must have head_size={config.layer.head_size} entries, got '
-        f'{len(tokens)}.'
+        f'{num_tokens}.'
       )
     _, narrow = cutting.narrow_head(target, params, tokens)
     initial |= {name: narrow[name] for name in ('head_rows', 'head')}

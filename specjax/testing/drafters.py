@@ -16,6 +16,7 @@ from specjax import drafters
 from specjax import sampling
 from specjax import trees
 from specjax.data import datastore
+from specjax.decoding import feedback
 from specjax.testing import building
 from specjax.testing import values
 
@@ -90,8 +91,8 @@ def check_drafter(
 
   The tree has the right shapes and types; its tokens belong to the vocabulary
   and are chosen, or drawn from the distributions in the tree; a loop can carry
-  the state; a row depends only on its own text and key; equal arguments make
-  equal drafters.
+  the state; a row depends only on its own text and key; an estimate agrees with
+  the draft at its position; equal arguments make equal drafters.
 
   Args:
     drafter_class: the class; it need not be in a table. It receives `model`,
@@ -170,24 +171,24 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
     context: base.Context,
     small_context: base.Context,
   ) -> tuple[base.DraftTree, Any]:
-    """Returns a draft of one context, and an estimate for another."""
+    """Returns a draft of one context; an estimate, and a draft, of another."""
     state = drafter.init(params, context, _BUFFER)
     state = _observe(drafter, keys, params, state, context)
     tree, _ = drafter.draft(keys, params, state, context)
     if not drafter.can_estimate:
       return tree, None
     state = drafter.init(params, small_context, _BUFFER)
-    return tree, _estimate(drafter, params, state, small_context)[-1]
+    estimate = _estimate(drafter, params, state, small_context)[-1]
+    drafted, _ = drafter.draft(keys[:_ROWS], params, state, small_context)
+    return tree, (estimate, _acceptance_of_draft(drafted))
 
   small_context = contexts(drafter)
   results = draft(
     drafter, keys, params, contexts(drafter, copies), small_context
   )
-  tree, acceptance = jax.device_get(results)
+  tree, estimated = jax.device_get(results)
   _check_tree(tree)
   _check_siblings(drafter, tree)
-  if acceptance is not None:
-    _check_acceptance(acceptance)
   # The rows in reverse order, with other junk after the texts.
   reversed_rows = contexts(drafter, copies, junk=1, order=slice(None, None, -1))
   other, _ = jax.device_get(
@@ -203,6 +204,8 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
     )
   if tree.probs is not None:
     _check_draws(tree)
+  if estimated is not None:
+    _check_estimate(*estimated)
 
 
 def _check_types(drafter: base.Drafter, shapes: _Round) -> None:
@@ -292,11 +295,30 @@ def _estimate(
   drafter: base.Drafter, params: base.Params, state: Any, context: base.Context
 ) -> Any:
   """Returns the drafter's estimate for tokens that others have committed."""
-  shape = _ROWS, _NUM_COMMITTED, building.VOCAB_SIZE
-  probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), shape))
-  target = base.TargetProbs(context.lengths, base.Probs(probs, probs))
+  target = base.TargetProbs(context.lengths, _target_probs())
   every = jnp.ones(_ROWS, bool)
   return drafter.estimate(params, state, _longer(context), every, target)
+
+
+def _target_probs() -> base.Probs:
+  """Returns the target's probabilities at the tokens that were committed."""
+  shape = _ROWS, _NUM_COMMITTED, building.VOCAB_SIZE
+  probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), shape))
+  return base.Probs(probs, probs)
+
+
+def _acceptance_of_draft(tree: base.DraftTree) -> feedback.Acceptance:
+  """Returns how likely the first level of a tree is accepted."""
+  size = _ROWS, tree.topology.num_nodes + 1, building.VOCAB_SIZE
+  sampled = jax.tree.map(
+    lambda probs: jnp.broadcast_to(probs[:, :1], size), _target_probs()
+  )
+  none = base.Outcome(
+    path=jnp.zeros((_ROWS, tree.topology.depth), jnp.int32),
+    num_accepted=jnp.zeros(_ROWS, jnp.int32),
+    tokens=jnp.zeros((_ROWS, tree.topology.depth + 1), jnp.int32),
+  )
+  return feedback.tree_acceptance(tree, sampled, none)
 
 
 def contexts(
@@ -475,10 +497,23 @@ def _check_read(before: Any, state: Any, num_tokens: Any, method: str) -> None:
   )
 
 
-def _check_acceptance(acceptance: Any) -> None:
-  """Checks that estimated acceptance rates are probabilities."""
-  for rates in base.Probs(*acceptance):
+def _check_estimate(estimate: Any, drafted: feedback.Acceptance) -> None:
+  """Checks that estimates are probabilities, and the first those of a draft.
+
+  Args:
+    estimate: `[B, P]` at committed positions.
+    drafted: how likely the draft at the first of them is accepted.
+  """
+  known = drafted.known[:, 0]
+  for rates, expected in zip(base.Probs(*estimate), drafted.by_position):
     building.require(
       ((0 <= rates) & (rates <= 1 + 1e-6)).all(),
       'An estimated acceptance rate must lie in [0, 1].',
+    )
+    building.require_close(
+      np.where(known, rates[:, 0], 0),
+      np.where(known, expected[:, 0], 0),
+      1e-5,
+      'The estimate at the first committed position must be the probability '
+      'that a draft is accepted there',
     )

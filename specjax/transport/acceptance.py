@@ -40,10 +40,10 @@ def optimal_acceptance(
     `[]` float32 in [0, 1].
 
   Raises:
-    ValueError: `draft` or `target` is not a distribution, or `k < 1` (if the
-      values are not traced).
+    ValueError: `draft` or `target` is not a distribution, `k < 1`, or `k` is
+      more than can be drawn without replacement (if the values are not traced).
   """
-  inputs.check(draft, target, num_drafts)
+  inputs.check(draft, target, num_drafts, distinct)
   draft, target = inputs.normalized(draft, target)
   order = jnp.argsort(priorities.ratio(draft, target))
   draft, target = draft[order], target[order]
@@ -74,7 +74,7 @@ def otm_acceptance(
 
   The arguments are those of `optimal_acceptance`.
   """
-  inputs.check(draft, target, num_drafts)
+  inputs.check(draft, target, num_drafts, distinct)
   draft, target = inputs.normalized(draft, target)
   if distinct:
     num = int(np.asarray(num_drafts))
@@ -99,7 +99,7 @@ def kseq_acceptance(
 
   The arguments are those of `optimal_acceptance`.
   """
-  inputs.check(draft, target, num_drafts)
+  inputs.check(draft, target, num_drafts, distinct)
   draft, target = inputs.normalized(draft, target)
   if distinct:
     num = int(np.asarray(num_drafts))

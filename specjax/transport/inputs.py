@@ -13,12 +13,22 @@ _TOLERANCE = 1e-4
 
 
 def check(
-  draft: npt.ArrayLike, target: npt.ArrayLike, num_drafts: npt.ArrayLike
+  draft: npt.ArrayLike,
+  target: npt.ArrayLike,
+  num_drafts: npt.ArrayLike,
+  distinct: bool = False,
 ) -> None:
   """Raises a `ValueError` unless the arguments are valid.
 
   Shapes are always checked. Values are checked only if they are known, that is,
   not while JAX traces.
+
+  Args:
+    draft: `[V]`.
+    target: `[V]`.
+    num_drafts: `k`.
+    distinct: whether the drafts are drawn without replacement, so that there
+      are no more of them than tokens that `draft` can draw.
   """
   pair = {'draft': draft, 'target': target}
   for name, probs in pair.items():
@@ -42,6 +52,13 @@ def check(
     number = np.asarray(num_drafts)
     if number.dtype.kind not in 'iu' or number < 1:
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
+    if distinct and not isinstance(draft, jax.core.Tracer):
+      num_tokens = np.count_nonzero(np.asarray(draft))
+      if number > num_tokens:
+        raise ValueError(
+          f'num_drafts must be <= {num_tokens}, the number of tokens of draft '
+          f'that can be drawn without replacement, got {num_drafts}.'
+        )
 
 
 def normalized(

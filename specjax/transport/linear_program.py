@@ -45,18 +45,17 @@ def solve_linear_program(
     target: `[V]` distribution of the emitted token.
     num_drafts: `k`.
     distinct: whether the drafts are drawn without replacement; `draft` is then
-      the distribution of the first one, and at least `k` of its entries must
-      be positive.
+      the distribution of the first one.
 
   Returns:
     The optimal acceptance rate and a plan. Its rows sum to the distribution of
     the drafts, its columns to `target`.
 
   Raises:
-    ValueError: `draft` or `target` is not a distribution, `k < 1`, or `V**k`
-      exceeds `MAX_TUPLES`.
+    ValueError: `draft` or `target` is not a distribution, `k < 1`, `k` is more
+      than can be drawn without replacement, or `V**k` exceeds `MAX_TUPLES`.
   """
-  inputs.check(draft, target, num_drafts)
+  inputs.check(draft, target, num_drafts, distinct)
   draft, target = _normalized(draft), _normalized(target)
   size = draft.size
   check_size(size, num_drafts)

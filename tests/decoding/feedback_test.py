@@ -40,6 +40,8 @@ def counting_up(length=2):
 class Recorder(specjax.bandits.Uniform):
   """Selects arms at random; its state is the last rewards of all arms."""
 
+  learns_from_rewards = True
+
   def init(self):
     return jnp.full(self.num_arms, -1.0)
 

@@ -410,9 +410,10 @@ def acceptances(num_tokens):
   ('num_tokens', 'feedback'), [(4, 'bandit'), (40, 'full')]
 )
 def test_output_does_not_depend_on_what_was_learnt(num_tokens, feedback):
-  """A uniform bandit ignores its rewards, so a warm start changes no output."""
+  """A bandit that ignores its lesson emits the same text after it."""
+  options = {'feedback': feedback, 'per_row': True}
   cold_results, warm_results = (
-    learner('uniform', feedback=feedback, per_row=True, warm_start=num).decode(
+    learner(arms.Cycling(5), warm_start=num, **options).decode(
       PROMPTS, sizes.NEW
     )
     for num in (0, num_tokens)
@@ -462,6 +463,23 @@ def test_trees_may_be_deeper_than_the_text_is_long():
   np.testing.assert_allclose(bandit.rewards, expected, atol=1e-5)
 
 
+def test_a_lesson_is_of_the_rounds_that_begin_anywhere_in_the_text():
+  """A round counts if the text holds all its levels, as the first one does."""
+  decoder = learner('ucb1', reward=rewards.Emitted(), warm_start=6)
+  prompt = max(PROMPTS, key=len)
+  bandit = decoder.init([prompt], 8).bandit
+  by_slot = feedback_test.acceptance_of_text(jnp.asarray([prompt]))
+  for reward, depth, slot in zip(
+    bandit.rewards, (3, 1, 2, 2, 0), (0, 0, 1, 2, 3), strict=True
+  ):
+    shown = by_slot[slot][0, len(prompt) - 7 : len(prompt) - 1]
+    emitted = [
+      np.cumprod(shown[start : start + depth]).sum()
+      for start in range(min(6, 6 - depth + 1))
+    ]
+    assert reward == pytest.approx(np.mean(emitted) / 3, abs=2e-5)
+
+
 def test_a_contextual_bandit_reads_the_text_that_it_learns_from():
   decoder = learner(specjax.bandits.LinUCB(5, max_match=4), warm_start=4)
   features = decoder.init([[1, 2, 3] * 4], 8).bandit.features
@@ -480,6 +498,12 @@ def test_bad_requests_are_refused():
     learner('ucb1', warm_start=-1)
   with pytest.raises(ValueError, match='warm_start=3 needs a bandit'):
     learner(None, warm_start=3)
+  for bandit in (
+    'uniform',
+    specjax.bandits.LengthHeuristic(5, (3, 1, 2, 2, 0)),
+  ):
+    with pytest.raises(ValueError, match='bandit that does not learn from rew'):
+      learner(bandit, warm_start=3)
   with pytest.raises(ValueError, match='warm_start=3 needs a reward'):
     learner('ucb1', reward=None, warm_start=3)
   model, params = arms.DRAFT

@@ -13,6 +13,7 @@ import specjax
 from specjax import drafters
 from specjax import trees
 from specjax.decoding import timing
+from specjax.testing import building
 from tests import arms
 from tests import sizes
 
@@ -62,6 +63,14 @@ def test_a_table_has_the_costs_of_every_arm(seconds):
   assert catch_up[1] == catch_up[3] == 0
   assert catch_up[0] == catch_up[2] == pytest.approx(5 / num_read, rel=0.1)
   assert costs.prefill_seconds_per_token(4.0) == (0.5, 0.0, 0.5, 0.0)
+
+
+def test_a_prefill_has_its_cost_even_if_there_is_no_room_to_catch_up(seconds):
+  decoder = arms.decoder(*several(), max_length=13, **MARKOV)
+  costs = specjax.measure_costs(
+    decoder, [[0] * 12], batch_size=1, num_rounds=1, repeats=1
+  )
+  assert costs.prefill_seconds[0] > 0 and costs.prefill_seconds[1] == 0
 
 
 def test_goodput_is_built_from_a_table(seconds):
@@ -130,6 +139,38 @@ def _windowed(inner):
 def test_arms_of_one_drafter_and_verifier_share_levels(build, shares):
   kinds = timing.level_kinds([arms.chain(3), build(), arms.chain(1)])
   assert kinds == ((0, 0, 0) if shares else (0, 1, 0))
+
+
+def _lookup_or(length):
+  arm, params = arms.chain(length)
+  drafter = drafters.LookupOr(drafters.PromptLookup(4), arm.drafter)
+  return arm._replace(drafter=drafter), params
+
+
+def test_arms_of_several_trees_share_levels_only_if_they_are_equal():
+  """A lookup reaches levels that the other drafter does not have."""
+  alike, short, long = _lookup_or(2), _lookup_or(2), _lookup_or(3)
+  assert short[0].drafter.topology == long[0].drafter.topology
+  assert timing.level_kinds([alike, short, long]) == (0, 0, 1)
+
+
+def test_a_level_that_is_chosen_is_none_that_is_drawn():
+  """Medusa draws chains, and chooses the tokens of other trees."""
+  head, params = building.head(drafters.Medusa), object()
+  arm = arms.chain(1)[0]
+  pairs = [
+    (arm._replace(drafter=drafters.Medusa(head, topology)), params)
+    for topology in (trees.chain(1), trees.chain(2), trees.prefix_tree((1, 2)))
+  ]
+  assert timing.level_kinds(pairs) == (0, 0, 1)
+
+
+def test_a_kind_shares_levels_between_all_its_arms():
+  """One level is the top of two trees, which differ below it."""
+  one, other = trees.Topology((-1, -1, 0, 0)), trees.Topology((-1, -1, 1, 1))
+  build = lambda topology: arms.model(topology, verifier='otm')
+  pairs = [build(trees.prefix_tree((2,))), build(one), build(other)]
+  assert timing.level_kinds(pairs) == (0, 0, 1)
 
 
 def test_arms_with_one_rule_to_stop_share_levels():

@@ -161,34 +161,40 @@ def test_an_answer_that_is_closed_early_stays_in_the_conversation(decoder):
   assert answer == _answer_to(decoder, tokenizer, conversation.messages[:-1])
 
 
-def test_an_interrupted_conversation_is_read_again(decoder, monkeypatch):
+# What may end a round: a user, or XLA when memory runs out.
+_INTERRUPTIONS = KeyboardInterrupt, jax.errors.JaxRuntimeError
+
+
+@pytest.mark.parametrize('error', _INTERRUPTIONS)
+def test_an_interrupted_conversation_is_read_again(decoder, monkeypatch, error):
   tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
 
   def broken(*args):
-    raise KeyboardInterrupt
+    raise error
 
   with monkeypatch.context() as patch:
     patch.setattr(decoding, 'stream', broken)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
       _say(conversation, 'Hello!')
   assert conversation.messages[-1]['content'] == ''
   answer, _ = _say(conversation, 'Who?')
   assert answer == _answer_to(decoder, tokenizer, conversation.messages[:-1])
 
 
-def test_an_interrupted_prefill_leaves_no_message(decoder, monkeypatch):
+@pytest.mark.parametrize('error', _INTERRUPTIONS)
+def test_an_interrupted_prefill_leaves_no_message(decoder, monkeypatch, error):
   tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
 
   def broken(*args, **options):
-    raise KeyboardInterrupt
+    raise error
 
   for name in ('init', 'append'):
     messages = list(conversation.messages)
     with monkeypatch.context() as patch:
       patch.setattr(decoder, name, broken)
-      with pytest.raises(KeyboardInterrupt):
+      with pytest.raises(error):
         _say(conversation, 'Hello!')
     assert conversation.messages == messages
     answer, _ = _say(conversation, 'Who?')
