@@ -244,6 +244,9 @@ def test_trees_by_hand():
   assert theory.best_tree(ACCEPTED, 5).parents == (-1, -1, 0, 1, 2)
   kept = 0.6 + 0.6 * 0.5 + 0.6 * 0.5 * 0.7
   assert theory.kept_tokens(ACCEPTED, trees.chain(3)) == pytest.approx(kept)
+  # A complete tree of this depth would have more nodes than floats count.
+  deep = np.tile([0.5, 0.1], (2000, 1))
+  assert theory.best_tree(deep, 2) == trees.chain(2)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ _PAGE = (_ROOT / 'docs' / 'extending.md').read_text(encoding='utf-8')
 _NEW = (
   (specjax.DRAFTERS, 'cycle', 'Cycle'),
   (specjax.DRAFTERS, 'recurrent', 'Recurrent'),
+  (specjax.drafters.STOPS, 'collision', 'Collision'),
   (specjax.VERIFIERS, 'chain_sampling', 'ChainSampling'),
   (specjax.COUPLINGS, 'independent', 'Independent'),
   (specjax.GOALS, 'geometric', 'Geometric'),

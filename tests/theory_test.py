@@ -651,6 +651,14 @@ PROBS, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)
       r'acceptance must lie in \[0, 1\]',
     ),
     (lambda: constant.block_efficiency(0.5, 0), 'draft_length must be >= 1'),
+    (
+      lambda: constant.block_efficiency(0.5, 1.5),
+      'draft_length must be an integer, got 1.5',
+    ),
+    (
+      lambda: theory.simulate(None, TABLE, TABLE, 3, num_drafts=0),
+      'num_drafts must be >= 1, got 0',
+    ),
     (lambda: constant.expected_rounds(0.5, 2, -1), 'num_tokens must be >= 0'),
     (
       lambda: constant.expected_rounds(-0.1, 2, 1),

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specjax import checks
+
 
 def block_lengths(acceptance: float, draft_length: int) -> np.ndarray:
   """Returns `[L + 1]`, how likely a round emits 1, 2, ... `L + 1` tokens."""
@@ -31,8 +33,7 @@ def expected_rounds(
   acceptance: float, draft_length: int, num_tokens: int
 ) -> float:
   """Returns the expected rounds until at least `num_tokens` are emitted."""
-  if num_tokens < 0:
-    raise ValueError(f'num_tokens must be >= 0, got {num_tokens}.')
+  checks.check_integers('num_tokens', num_tokens, 0)
   lengths = block_lengths(acceptance, draft_length)
   rounds = np.zeros(num_tokens + 1)
   for num in range(1, num_tokens + 1):
@@ -89,7 +90,5 @@ def feedback_signal(gap: float, variance: float, best_variance: float) -> float:
 
 def _check(acceptance: float, draft_length: int) -> None:
   """Raises a `ValueError` if an argument is out of range."""
-  if not 0 <= acceptance <= 1:
-    raise ValueError(f'acceptance must lie in [0, 1], got {acceptance}.')
-  if draft_length < 1:
-    raise ValueError(f'draft_length must be >= 1, got {draft_length}.')
+  checks.check_range('acceptance', acceptance, 0, 1)
+  checks.check_integers('draft_length', draft_length, 1)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
 from specjax import couplings
 from specjax import sampling
 
@@ -50,7 +51,13 @@ def simulate(
     num_drafts: `K >= 1`.
     num_runs: number of runs, each of which starts from a uniform token.
     coupling: the coupling that verifies the candidates at each position.
+
+  Raises:
+    ValueError: a number is below 1.
   """
+  numbers = {'horizon': horizon, 'num_drafts': num_drafts, 'num_runs': num_runs}
+  for name, number in numbers.items():
+    checks.check_integers(name, number, 1)
   target, draft = (
     table if table.ndim == 3 else table[None] for table in (target, draft)
   )
