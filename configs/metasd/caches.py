@@ -32,6 +32,7 @@ def get_config(which='mini'):
   }
   return drafters.shared(
     experiment='compare',
+    by_domain=True,
     arms=tuple(f'{name}:5' for name in names),
     prompts={'in domain': {'domains': drafters.DOMAINS}},
     bandits=tuple(

@@ -73,7 +73,6 @@ def shared(**fields):
       'sampling': {'temperature': 0.0},
       'batch_size': 1,
       'repeats': 0,  # Timings, interleaved with plain decoding.
-      'by_domain': True,
       'max_new_tokens': 128,
       'max_length': 512,
       'seed': 0,
@@ -89,6 +88,7 @@ def get_config(which='mini'):
   return shared(
     arms=tuple(map(arm.format, DOMAINS)),
     experiment='arm_selection',
+    by_domain=True,
     baseline=general,  # The method that all are compared with.
     prompts={
       'in domain': {'domains': DOMAINS},
