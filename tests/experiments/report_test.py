@@ -158,8 +158,14 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
   with pytest.raises(ValueError, match='lack the command of the run'):
     report.keep(workdir, root)
   path = tmp_path / 'run' / results.FILE
+  whole = json.loads(path.read_text())
+  command = 'python -m experiments.main --config=configs/quickstart.py'
+  part = whole | {'command': command, 'complete': False}
+  path.write_text(json.dumps(part))
+  with pytest.raises(ValueError, match='run is not complete: run its command'):
+    report.keep(workdir, root)
   smoke = {'command': 'python -m experiments.main --config=a.py --smoke'}
-  path.write_text(json.dumps(json.loads(path.read_text()) | smoke))
+  path.write_text(json.dumps(whole | smoke))
   with pytest.raises(ValueError, match='smoke run, whose numbers are not'):
     report.keep(workdir, root)
   path.write_text(json.dumps([{'method': 'none'}]))
