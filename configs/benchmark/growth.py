@@ -2,6 +2,8 @@ r"""Acceptance of heads that were trained on more and more responses.
 
 python -m experiments.main --config=configs/benchmark/growth.py \
     --config.data_dir=DATA --workdir=runs/growth_compared
+python -m experiments.main --config=configs/benchmark/growth.py:sampled \
+    --config.data_dir=DATA --workdir=runs/growth_compared-sampled
 python -m experiments.main --config=configs/benchmark/growth.py:mini \
     --config.data_dir=DATA --workdir=runs/growth_compared-mini
 
@@ -12,18 +14,24 @@ temperature 0 and 1.
 
 from configs.benchmark import losses
 from configs.train.heads import growth
+from specjax import registry
 
-_FOLDERS = {'smollm2': 'runs/growth', 'mini': 'runs/growth-mini'}
+_FOLDERS = {
+  'smollm2': 'runs/growth',
+  'sampled': 'runs/growth-sampled',
+  'mini': 'runs/growth-mini',
+}
 
 VARIANTS = tuple(_FOLDERS)
 
 
-def get_config(family='smollm2'):
-  """Returns the config for 'smollm2' or 'mini'."""
+def get_config(variant='smollm2'):
+  """Returns the config for 'smollm2', 'sampled' or 'mini'."""
+  family = registry.lookup(growth.FAMILIES, 'variant', variant)
   config = losses.get_config(family)
   del config.paper
-  tokens = growth.tokens(family)
-  paths = {name: f'{_FOLDERS[family]}/{name}.safetensors' for name in tokens}
+  tokens = growth.tokens(variant)
+  paths = {name: f'{_FOLDERS[variant]}/{name}.safetensors' for name in tokens}
   config.drafters = {'start': growth.STARTS[family], **paths}
   config.sources = tuple(
     (path, 'configs/train/heads/growth.py') for path in paths.values()

@@ -322,9 +322,10 @@ class LaggingDrafter(base.Drafter):
 
     def read_chunk(cache):
       end = jnp.where(is_behind(cache), num_entries - self.reader.num_left, 0)
-      return _read_chunk(self.reader, params, cache, context, end, self.chunk)[
-        0
-      ]
+      current, _ = _read_chunk(
+        self.reader, params, cache, context, end, self.chunk
+      )
+      return current
 
     current = jax.lax.while_loop(
       lambda cache: is_behind(cache).any(), read_chunk, state

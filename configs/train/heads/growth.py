@@ -6,6 +6,12 @@ python -m experiments.main --config=configs/train/responses.py:smollm2 \
 python -m experiments.main --config=configs/train/heads/growth.py \
     --config.data_dir=DATA --workdir=runs/growth
 
+python -m experiments.main --config=configs/train/responses.py:smollm2 \
+    --config.temperatures='(1.0,)' --config.batch_size=128 \
+    --config.data_dir=DATA --workdir=runs/smollm2_sampled
+python -m experiments.main --config=configs/train/heads/growth.py:sampled \
+    --config.data_dir=DATA --workdir=runs/growth-sampled
+
 python -m experiments.main --config=configs/train/responses.py \
     --config.family=mini --config.data_dir=DATA --workdir=runs/responses
 python -m experiments.main --config=configs/train/heads/all.py:mini \
@@ -28,8 +34,18 @@ configs/benchmark/growth.py measures acceptance in the decode loop.
 from configs.train.heads import losses
 from specjax import registry
 
-_STEPS = {'smollm2': (136, 272, 544), 'mini': (125, 500, 2000)}
-_RESPONSES = {'smollm2': 'runs/smollm2_greedy', 'mini': 'runs/mini_responses'}
+_STEPS = {
+  'smollm2': (136, 272, 544),
+  'sampled': (300, 600, 1200),
+  'mini': (125, 500, 2000),
+}
+_RESPONSES = {
+  'smollm2': 'runs/smollm2_greedy',
+  'sampled': 'runs/smollm2_sampled',
+  'mini': 'runs/mini_responses',
+}
+# Each variant's family: `sampled` are responses of SmolLM2 at temperature 1.
+FAMILIES = {'smollm2': 'smollm2', 'sampled': 'smollm2', 'mini': 'mini'}
 _ROW_LENGTH = 512
 # The head that all others start from.
 STARTS = {
@@ -41,17 +57,18 @@ NAMES = {
   steps: f'eagle_{steps}' for lengths in _STEPS.values() for steps in lengths
 }
 
-VARIANTS = losses.VARIANTS
+VARIANTS = tuple(FAMILIES)
 
 
-def tokens(family):
+def tokens(variant):
   """Returns training tokens by head, one row per step, prompts included."""
-  lengths = registry.lookup(_STEPS, 'family', family)
+  lengths = registry.lookup(_STEPS, 'variant', variant)
   return {NAMES[steps]: steps * _ROW_LENGTH for steps in lengths}
 
 
-def get_config(family='smollm2'):
-  """Returns the config for 'smollm2' or 'mini'."""
+def get_config(variant='smollm2'):
+  """Returns the config for 'smollm2', 'sampled' or 'mini'."""
+  family = registry.lookup(FAMILIES, 'variant', variant)
   config = losses.get_config(family)
   recipe = config.heads.kl.recipe
   config.heads = {
@@ -60,9 +77,9 @@ def get_config(family='smollm2'):
       'recipe': recipe,
       'training': {'steps': steps},
     }
-    for steps in _STEPS[family]
+    for steps in _STEPS[variant]
   }
-  config.responses = (f'{_RESPONSES[family]}/responses.npz',)
+  config.responses = (f'{_RESPONSES[variant]}/responses.npz',)
   config.row_length = _ROW_LENGTH
   config.training.batch_size = 1
   return config
