@@ -18,6 +18,7 @@ The sums of up to four rows are longer, and fewer, if two rows of the transposed
 kernel are one (`_multiply_pairs`). SmolLM2's calls for 2, 3 and 4 tokens then
 take 1.2 to 1.4 times as long as a call for one, instead of 1.4 to 1.5 without
 pairs, on two cores of an AMD EPYC with AVX2 (docs/models.md has the command).
+Whether copies pay for more than 8 rows depends on the processor.
 
 One row, and more rows than `WIDTHS[-1]`, are multiplied by the kernel itself,
 so that a model has both. A decoder makes the copies once (`add`); other users
