@@ -841,7 +841,11 @@ class Drafter:
   ) -> tuple[DraftState, jax.Array, Probs]:
     """Catches up, and estimates how likely its drafts would be accepted.
 
-    Bandits with full feedback learn from the estimates.
+    Bandits with full feedback learn from the estimates. If the drafter has
+    distributions, an estimate is `1 - TV` of the one that it would predict at
+    this position; if it chooses its tokens, it is the target's mass on all
+    tokens that it would propose there. At the first committed position it must
+    be that of the draft that `draft` would have returned before the round.
 
     Args:
       params: see `catch_up`.
@@ -1127,7 +1131,8 @@ class Bandit:
     num_arms: `A`, the number of arms that it selects from, at least 1.
     needs_all_rewards: whether `update` needs the rewards of all arms, as rounds
       with full feedback have them; a class attribute.
-    learns_from_rewards: whether rewards change the state; a class attribute.
+    learns_from_rewards: whether rewards alone change the state, as a warm start
+      requires; a class attribute.
   """
 
   num_arms: int = components.static()

@@ -104,18 +104,23 @@ def freeze_sequences(instance: Any, *names: str) -> None:
 
   It is called in `__post_init__`: lists and NumPy vectors have no hash, and
   equal ones must make equal components. JAX's arrays and placeholders are not
-  changed.
+  changed; a placeholder of an array may be an int, such as an axis.
 
   Args:
     instance: the component that is being built.
     *names: names of its fields.
 
   Raises:
-    ValueError: a field is a number.
+    ValueError: a field is a float, or a static field is an int.
   """
+  is_static = {
+    field.name: field.metadata.get('static', False)
+    for field in dataclasses.fields(instance)
+  }
   for name in names:
     values = getattr(instance, name)
-    if isinstance(values, int | float | np.number):
+    numbers = int | float | np.number if is_static[name] else float
+    if isinstance(values, numbers):
       raise ValueError(f'{name} must be a sequence, got {values!r}.')
     if isinstance(values, np.ndarray) and values.ndim == 1:
       values = values.tolist()

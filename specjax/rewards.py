@@ -60,7 +60,7 @@ class Tradeoff(base.Reward):
 
   It is `(1 - weight)` times the reward `Emitted`, plus `weight` times the mean
   of `1 - TV` between the goal and the target, which is 1 for the lossless goal.
-  What a lossy verifier adds is not measured.
+  The deviation of a lossy verifier from the goal is not measured.
 
   Attributes:
     weight: weight of the fidelity, in [0, 1].

@@ -168,7 +168,9 @@ class _Bench:
     alone = [self.decoder(single_arm) for single_arm in single_arms]
     among = [
       self.decoder(
-        method._replace(bandit=calls.Call('fixed', (), (('arm', i),)))
+        method._replace(
+          bandit=calls.Call('fixed', (), (('arm', i),)), warm_start=0
+        )
       )
       for i in range(len(alone))
     ]

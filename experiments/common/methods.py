@@ -10,7 +10,9 @@ a config it is an arm, as in `experiments.common.arms`, or a dictionary:
     {'arm': 'none', 'sampling': {'min_p': 0.1}}
 
 A bandit selects among `arms`, which default to the arms of the config. Fields
-that a method leaves out default to the config's fields of the same names.
+that a method leaves out default to the config's fields of the same names, as
+far as they matter: with a single arm nothing is learnt, and a bandit that does
+not learn from rewards has no warm start.
 """
 
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from experiments.common import arms as arms_lib
 from experiments.common import calls
 from experiments.common import components
 from experiments.common import configs
+from specjax import bandits
 from specjax import base
 from specjax import decoding
 from specjax import families
@@ -131,6 +134,7 @@ def parse(
   if 'arm' in fields:
     arms = (arms_lib.parse(fields['arm'], models, location),)
     bandit, label = _FIXED, arms_lib.label(arms[0])
+    shared |= {name: _DEFAULTS[name] for name in _BANDIT_FIELDS}
   else:
     arms = tuple(
       arms_lib.parse(arm, models, f'{location}.arms[{i}]')
@@ -144,11 +148,20 @@ def parse(
       base.Bandit, fields['bandit'], f'{location}.bandit'
     )
     label = _bandit_label(bandit, fields, shared['reward'])
+    if 'warm_start' not in fields and not _learns_from_rewards(bandit):
+      shared['warm_start'] = _DEFAULTS['warm_start']
   columns = dict(fields.get('columns', {}))
   label = fields.get('label', label)
   return Method(
     label, columns, arms, bandit, sampling=sampling, location=location, **shared
   )
+
+
+def _learns_from_rewards(bandit: calls.Call | base.Bandit) -> bool:
+  """Returns whether rewards change the state of a parsed bandit."""
+  if isinstance(bandit, calls.Call):
+    return bandits.BANDITS[bandit.name].learns_from_rewards
+  return bandit.learns_from_rewards
 
 
 def entry(config: Any) -> dict[str, Any]:

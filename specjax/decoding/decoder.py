@@ -108,6 +108,7 @@ class Decoder:
       slots=_shared_slots(arms, feedback == 'full' or bool(warm_start)),
     )
     self._stop_tokens = _padded_stop_tokens(stop_tokens, target.vocab_size)
+    checks.check_integers('warm_start', warm_start, 0)
     if warm_start and bandit is None:
       raise ValueError(f'warm_start={warm_start} needs a bandit, got none.')
     prefill_lib.check_warm_start(self.round_fn, warm_start)

@@ -187,8 +187,9 @@ def arm_rewards(
   one.
 
   A longer text shows several rounds, which begin at its first `num_starts`
-  positions; the number of tokens is their mean. Those that begin after the
-  first position count only if the text holds all of their levels.
+  positions; the number of tokens is their mean. The first one is completed from
+  the history as above; the others count only if the text holds all of their
+  levels.
 
   Args:
     reward: the reward of a round.

@@ -483,7 +483,6 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
     num_tokens: last tokens of a prompt that it learns from; 0 for no warm
       start.
   """
-  checks.check_integers('warm_start', num_tokens, 0)
   if not num_tokens:
     return
   if round_fn.reward is None:

@@ -205,7 +205,7 @@ def _share_levels(one: base.Arm, other: base.Arm) -> bool:
     return False
   if one.drafter.siblings is not other.drafter.siblings:
     return False  # One tree is chosen, the other is drawn.
-  if _trees(one) != [one.drafter.topology]:
+  if any(_trees(arm) != [arm.drafter.topology] for arm in (one, other)):
     return _trees(one) == _trees(other)
   shallow, deep = one.drafter.topology, other.drafter.topology
   if not (

@@ -251,9 +251,7 @@ class Lookahead(base.Drafter):
       valid[:, None, first],
     )
     acceptance = jax.tree.map(
-      lambda mass, first: mass.at[:, :1].set(first),
-      mass,
-      mass_at_start,
+      lambda later, start: later.at[:, :1].set(start), mass, mass_at_start
     )
     return state, jnp.zeros_like(rows, jnp.int32), acceptance
 

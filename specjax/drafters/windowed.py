@@ -121,8 +121,10 @@ class Windowed(wrapper.DrafterWrapper):
 
     It reads the committed positions even where they are more than the window.
     """
-    # What predicts the first position: its last token, or a head's pair.
-    first = jnp.minimum(target.start, context.lengths - self.window + 1) - 2
+    # A head predicts position `start` from the pair at `start - 2`, a language
+    # model from the token at `start - 1`.
+    last_window = context.lengths - 1 - self.window
+    first = jnp.minimum(target.start - 2, last_window)
     state = self._skip(state, rows, first)
     inner, num_read, acceptance = self.drafter.estimate(
       params,

@@ -18,7 +18,8 @@ from specjax.models import layers
 
 Config = config_lib.TransformerConfig
 
-# Up to this many queries per key head, a CPU has the keys as left factor.
+# Up to this many queries per key head, programs for CPUs multiply with the keys
+# as the left factor.
 _FEW_QUERIES = 32
 
 
@@ -389,7 +390,7 @@ def _query_key_products(query: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 def _queries_first(query: jax.Array, keys: jax.Array) -> jax.Array:
-  """Returns `_query_key_products`."""
+  """Returns `_query_key_products`, with the queries as the left factor."""
   return layers.product('bknd,bksd->bkns', query, keys)
 
 

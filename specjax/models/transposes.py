@@ -40,7 +40,8 @@ from specjax import base
 # Name of the copy, next to `kernel`.
 NAME = 'transposed'
 # Numbers of rows that are multiplied; fewer rows are padded. Products of 5 to 7
-# rows take longer than those of 8, and those of 3 rows no shorter than of 4.
+# rows take longer than those of 8, and those of 3 rows no shorter than of 4;
+# those of 24 rows are shorter than of 32.
 WIDTHS = 2, 4, 8, 16, 24, 32
 # Products of up to so many rows are summed in pairs, if their sums have fewer
 # terms than this.

@@ -172,12 +172,12 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
     small_context: base.Context,
   ) -> tuple[base.DraftTree, Any]:
     """Returns a draft of one context; an estimate, and a draft, of another."""
-    state = drafter.init(params, context, _BUFFER)
+    state = _begin(drafter, params, context)
     state = _observe(drafter, keys, params, state, context)
     tree, _ = drafter.draft(keys, params, state, context)
     if not drafter.can_estimate:
       return tree, None
-    state = drafter.init(params, small_context, _BUFFER)
+    state = _begin(drafter, params, small_context)
     estimate = _estimate(drafter, params, state, small_context)[-1]
     drafted, _ = drafter.draft(keys[:_ROWS], params, state, small_context)
     return tree, (estimate, _acceptance_of_draft(drafted))
@@ -243,7 +243,7 @@ def _run_round(
   context: base.Context,
 ) -> _Round:
   """Calls all methods of a drafter."""
-  state = drafter.init(params, context, _BUFFER)
+  state = _begin(drafter, params, context)
   depth, every = drafter.topology.depth, jnp.ones(_ROWS, bool)
   tree, proposal = drafter.draft(keys, params, state, context)
   outcome = base.Outcome(
@@ -262,6 +262,17 @@ def _run_round(
   if drafter.can_estimate:
     estimate = _estimate(drafter, params, state, context)
   return _Round(tree, state, committed, observed, catch_ups, estimate)
+
+
+def _begin(
+  drafter: base.Drafter, params: base.Params, context: base.Context
+) -> base.DraftState:
+  """Returns the state before the first draft, after reading what it must."""
+  state = drafter.init(params, context, _BUFFER)
+  if not (drafter.can_catch_up and drafter.lags_after_own_rounds):
+    return state
+  every = jnp.ones(len(context.lengths), bool)
+  return drafter.catch_up(params, state, context, every)[0]
 
 
 def _observe(
@@ -514,6 +525,7 @@ def _check_estimate(estimate: Any, drafted: feedback.Acceptance) -> None:
       np.where(known, rates[:, 0], 0),
       np.where(known, expected[:, 0], 0),
       1e-5,
-      'The estimate at the first committed position must be the probability '
-      'that a draft is accepted there',
+      'The estimate at the first committed position must be that of a draft '
+      "there: 1 - TV of its distribution, or the target's mass on all tokens "
+      'that it chooses',
     )

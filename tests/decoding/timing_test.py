@@ -152,6 +152,9 @@ def test_arms_of_several_trees_share_levels_only_if_they_are_equal():
   alike, short, long = _lookup_or(2), _lookup_or(2), _lookup_or(3)
   assert short[0].drafter.topology == long[0].drafter.topology
   assert timing.level_kinds([alike, short, long]) == (0, 0, 1)
+  # A drafter that is as deep as the lookup.
+  for deep, shallow in itertools.permutations([_lookup_or(4), short]):
+    assert timing.level_kinds([deep, shallow]) == (0, 1)
 
 
 def test_a_level_that_is_chosen_is_none_that_is_drawn():

@@ -549,3 +549,16 @@ def test_every_arm_of_a_bandit_alone(family):
     decoder = methods.build(single_arm, families.load(str(family)), 32).decoder
     assert decoder.round_fn.bandit.num_arms == 1
     assert not single_arm.per_row and not single_arm.warm_start
+
+
+def test_a_warm_start_of_all_methods_is_that_of_bandits_that_can_learn(family):
+  config = _bandit(family, '', _ARMS[:3], reward='emitted')
+  config.methods, config.bandits = ('none', _ARMS[1]), ('ucb1', 'uniform')
+  config.warm_start = 4
+  warm_starts = {}
+  for method in compare.prepare(config).methods:  # Builds them all.
+    warm_starts[method.label] = method.warm_start
+  assert warm_starts == {'none': 0, _ARMS[1]: 0, 'ucb1': 4, 'uniform': 0}
+  config.bandits = ({'bandit': 'uniform', 'warm_start': 4},)
+  with pytest.raises(ValueError, match='does not learn from rewards, got 4'):
+    compare.prepare(config)
