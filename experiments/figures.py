@@ -442,6 +442,9 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'theory_predictions': (_predictions,),
   'benchmark_batching': (_batching, 'benchmark/refill-smollm2'),
   'train_growth': (_growth, 'benchmark/growth', 'train/heads/growth'),
+  'train_growth-sampled': (
+    *(_growth, 'benchmark/growth-sampled', 'train/heads/growth-sampled'),
+  ),
   'train_growth-mini': (
     *(_growth, 'benchmark/growth-mini', 'train/heads/growth-mini'),
   ),

@@ -158,13 +158,13 @@ def test_predictions_are_for_all_domains_together():
   ]
 
 
-@pytest.mark.parametrize('family', ['', '-mini'])
-def test_growth_is_drawn_by_training_tokens(family):
+@pytest.mark.parametrize('variant', ['', '-sampled', '-mini'])
+def test_growth_is_drawn_by_training_tokens(variant):
   """All heads are drawn at each temperature; all but the first one were fit."""
   contents = _kept()
-  rows = contents[f'benchmark/growth{family}']['rows']
+  rows = contents[f'benchmark/growth{variant}']['rows']
   expected = sorted({row['training_tokens'] / 1000 for row in rows})
-  (axes,) = figures.draw(f'train_growth{family}', contents).axes
+  (axes,) = figures.draw(f'train_growth{variant}', contents).axes
   drawn = [line.get_xdata().tolist() for line in axes.get_lines()]
   assert drawn.count(expected) == len({row[_TEMPERATURE] for row in rows}) == 2
   assert sum(len(positions) == len(expected) - 1 for positions in drawn) == 1
