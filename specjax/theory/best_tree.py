@@ -33,7 +33,7 @@ def best_tree(acceptance: npt.ArrayLike, num_nodes: int) -> trees.Topology:
   rates = _checked(acceptance)
   depth, width = rates.shape
   largest = sum(width ** (level + 1) for level in range(depth))
-  # `check_integers` compares floats, none of which may be as large.
+  # It may exceed every float, and `check_integers` compares floats.
   largest = min(largest, np.iinfo(np.int32).max)
   checks.check_integers('num_nodes', num_nodes, 1, largest)
   # A greedy search. A node is identified by the ranks along its path. The heap
