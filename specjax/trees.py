@@ -266,6 +266,16 @@ def at_entries(values: jax.Array, entries: jax.Array) -> jax.Array:
   return jnp.take_along_axis(values, index, axis=1, mode='clip')
 
 
+def hold_along_paths(holds: jax.Array, mask: np.ndarray) -> jax.Array:
+  """Returns `[B, N]` whether something holds at an entry and at all above it.
+
+  Args:
+    holds: `[B, N]` bool, at each entry.
+    mask: `[N, N]` bool, true where the column is the row or its ancestor.
+  """
+  return (holds[:, None] | ~mask[None]).all(-1)
+
+
 def chain(length: int) -> Topology:
   """One path of `length` nodes; 0 is the empty tree of plain decoding."""
   checks.check_integers('length', length, 0)

@@ -29,7 +29,6 @@ from experiments.common import arms as arms_lib
 from experiments.common import calls
 from experiments.common import components
 from experiments.common import configs
-from specjax import bandits
 from specjax import base
 from specjax import decoding
 from specjax import families
@@ -48,6 +47,7 @@ _DEFAULTS = {
 _BANDIT_FIELDS = ('feedback', 'warm_start', 'per_row')
 _FIELDS = ('label', 'columns', 'arm', 'arms', 'bandit', 'sampling', *_DEFAULTS)
 _SAMPLING = [f.name for f in dataclasses.fields(sampling_lib.Sampling)]
+_WITHOUT_BANDIT = {name: _DEFAULTS[name] for name in _BANDIT_FIELDS}
 # The bandit of a method with a single arm.
 _FIXED = calls.Call('fixed')
 
@@ -134,7 +134,7 @@ def parse(
   if 'arm' in fields:
     arms = (arms_lib.parse(fields['arm'], models, location),)
     bandit, label = _FIXED, arms_lib.label(arms[0])
-    shared |= {name: _DEFAULTS[name] for name in _BANDIT_FIELDS}
+    shared |= _WITHOUT_BANDIT
   else:
     arms = tuple(
       arms_lib.parse(arm, models, f'{location}.arms[{i}]')
@@ -148,20 +148,16 @@ def parse(
       base.Bandit, fields['bandit'], f'{location}.bandit'
     )
     label = _bandit_label(bandit, fields, shared['reward'])
-    if 'warm_start' not in fields and not _learns_from_rewards(bandit):
+    kind = bandit
+    if isinstance(bandit, calls.Call):
+      kind = components.find(base.Bandit, bandit, f'{location}.bandit')
+    if 'warm_start' not in fields and not kind.learns_from_rewards:
       shared['warm_start'] = _DEFAULTS['warm_start']
   columns = dict(fields.get('columns', {}))
   label = fields.get('label', label)
   return Method(
     label, columns, arms, bandit, sampling=sampling, location=location, **shared
   )
-
-
-def _learns_from_rewards(bandit: calls.Call | base.Bandit) -> bool:
-  """Returns whether rewards change the state of a parsed bandit."""
-  if isinstance(bandit, calls.Call):
-    return bandits.BANDITS[bandit.name].learns_from_rewards
-  return bandit.learns_from_rewards
 
 
 def entry(config: Any) -> dict[str, Any]:
@@ -185,8 +181,7 @@ def entry(config: Any) -> dict[str, Any]:
 
 def fix_arm(method: Method) -> Method:
   """Returns the method whose bandit state is the index of the fixed arm."""
-  defaults = {name: _DEFAULTS[name] for name in _BANDIT_FIELDS}
-  return method._replace(bandit=_FIXED, **defaults)
+  return method._replace(bandit=_FIXED, **_WITHOUT_BANDIT)
 
 
 def single_arms(method: Method) -> list[Method]:

@@ -269,7 +269,7 @@ def member_outcome(
   agrees &= level[None] < outcome.num_accepted[:, None]
   # Of root and nodes, those with no ancestor that disagrees.
   agrees = jnp.pad(agrees, ((0, 0), (1, 0)), constant_values=True)
-  spells = (agrees[:, None] | ~topology.mask[None]).all(-1)
+  spells = trees.hold_along_paths(agrees, topology.mask)
   last = jnp.argmax(jnp.where(spells, topology.offsets[None], -1), axis=1)
   return base.Outcome(
     path=jnp.asarray(_paths(topology))[last],

@@ -117,8 +117,8 @@ class Medusa(base.Drafter):
       best, tokens = best[:, 0], tokens[:, 0]
     level, column = self.topology.depths - 1, np.minimum(rank, num_best - 1)
     exists = (best[:, level, column] > -jnp.inf) & (rank < num_best)[None]
-    # A node exists if those above it do, too.
-    exists = (exists[:, None] | ~self.topology.mask[None, 1:, 1:]).all(-1)
+    # A node is valid only if all nodes above it are.
+    exists = trees.hold_along_paths(exists, self.topology.mask[1:, 1:])
     return base.DraftTree(
       tokens[:, level, column],
       self.topology,

@@ -102,9 +102,7 @@ class Windowed(wrapper.DrafterWrapper):
     rows: jax.Array,
   ) -> tuple[WindowedState, jax.Array]:
     """Reads the committed tokens, or only the last ones of many."""
-    # One less than all, as a draft reads the last token.
-    start = context.lengths - 1 - self.window
-    state = self._skip(state, rows, start)
+    state = self._skip(state, rows, self._window_start(context))
     view = self._view(context, state.skipped)
     inner, num_read = self.drafter.catch_up(params, state.inner, view, rows)
     return state._replace(inner=inner), num_read
@@ -123,8 +121,7 @@ class Windowed(wrapper.DrafterWrapper):
     """
     # A head predicts position `start` from the pair at `start - 2`, a language
     # model from the token at `start - 1`.
-    last_window = context.lengths - 1 - self.window
-    first = jnp.minimum(target.start - 2, last_window)
+    first = jnp.minimum(target.start - 2, self._window_start(context))
     state = self._skip(state, rows, first)
     inner, num_read, acceptance = self.drafter.estimate(
       params,
@@ -156,6 +153,13 @@ class Windowed(wrapper.DrafterWrapper):
       context.noise,
       context.rows,
     )
+
+  def _window_start(self, context: base.Context) -> jax.Array:
+    """Returns `[B]` where the window begins that ends before the last token.
+
+    A draft reads the last token.
+    """
+    return context.lengths - 1 - self.window
 
   def _skip(
     self, state: WindowedState, rows: jax.Array, start: jax.Array

@@ -246,11 +246,7 @@ def _run_round(
   state = _begin(drafter, params, context)
   depth, every = drafter.topology.depth, jnp.ones(_ROWS, bool)
   tree, proposal = drafter.draft(keys, params, state, context)
-  outcome = base.Outcome(
-    path=jnp.zeros((_ROWS, depth), jnp.int32),
-    num_accepted=jnp.zeros(_ROWS, jnp.int32),
-    tokens=jnp.zeros((_ROWS, depth + 1), jnp.int32),
-  )
+  outcome = _nothing_accepted(depth)
   committed = drafter.commit(state, proposal, context, outcome, every)
   observed = _observe(drafter, keys, params, state, context)
   catch_ups, estimate = [], None
@@ -324,12 +320,17 @@ def _acceptance_of_draft(tree: base.DraftTree) -> feedback.Acceptance:
   sampled = jax.tree.map(
     lambda probs: jnp.broadcast_to(probs[:, :1], size), _target_probs()
   )
-  none = base.Outcome(
-    path=jnp.zeros((_ROWS, tree.topology.depth), jnp.int32),
+  outcome = _nothing_accepted(tree.topology.depth)
+  return feedback.tree_acceptance(tree, sampled, outcome)
+
+
+def _nothing_accepted(depth: int) -> base.Outcome:
+  """Returns the outcome of a round that rejects a draft of this depth."""
+  return base.Outcome(
+    path=jnp.zeros((_ROWS, depth), jnp.int32),
     num_accepted=jnp.zeros(_ROWS, jnp.int32),
-    tokens=jnp.zeros((_ROWS, tree.topology.depth + 1), jnp.int32),
+    tokens=jnp.zeros((_ROWS, depth + 1), jnp.int32),
   )
-  return feedback.tree_acceptance(tree, sampled, none)
 
 
 def contexts(
