@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import base
 from specjax import drafters
 from specjax import trees
 from specjax.models import heads
@@ -152,6 +153,47 @@ def test_levels_are_predicted_by_a_block_after_the_features(kind):
   error, emitted = largest_error(kind)
   assert error < 1e-5
   assert len(emitted) > 1  # Some drafts are accepted.
+
+
+def estimate_and_draft(kind, length):
+  """Returns two probabilities that the first draft token is accepted.
+
+  Args:
+    kind: a name in `_KINDS`.
+    length: of the draft.
+
+  Returns:
+    What the drafter estimates once the token is committed, and what follows
+    from the distribution of its draft.
+  """
+  (model, target_params), (_, params) = arms.TARGET, head_of(kind)
+  drafter = arm_of(kind, trees.chain(length), 1.0)[0].drafter
+  vocab_size = model.config.vocab_size
+  tokens = np.random.default_rng(6).integers(vocab_size, size=(1, 12))
+  tokens = jnp.asarray(tokens, jnp.int32)
+  features = jax.jit(model.extend)(target_params, None, tokens).features
+  features = tuple(features[tap] for tap in drafter.taps)
+  context = base.Context(tokens, jnp.array([8]), features)
+  state = drafter.init(params, context, 16)
+  keys = jax.random.split(jax.random.key(7), 1)
+  tree, _ = drafter.draft(keys, params, state, context)
+  noise = jax.random.normal(jax.random.key(8), (1, 1, vocab_size))
+  probs = jax.nn.softmax(noise)
+  target = base.TargetProbs(context.lengths, base.Probs(probs, probs))
+  context = context._replace(lengths=context.lengths + 1)
+  every = jnp.ones(1, bool)
+  *_, acceptance = drafter.estimate(params, state, context, every, target)
+  drafted = np.minimum(tree.probs[0, 0], probs[0, 0]).sum()
+  return acceptance.processed[0, 0], drafted
+
+
+@pytest.mark.parametrize('kind', _KINDS)
+def test_an_estimate_is_that_of_a_block_as_long_as_a_draft(kind):
+  estimate, drafted = estimate_and_draft(kind, _DEPTH)
+  assert estimate == pytest.approx(drafted, abs=1e-5)
+  # The block of a shorter draft predicts something else.
+  shorter, _ = estimate_and_draft(kind, 1)
+  assert shorter != pytest.approx(drafted, abs=1e-4)
 
 
 def test_an_entry_that_is_lost_is_found():
